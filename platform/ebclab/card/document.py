@@ -164,7 +164,7 @@ def _glance(columns: Sequence[EncoderColumn], rows: Sequence[NumberRow]) -> Plot
         drawn += [100.0 * value for _, value in shown]
         figure.add_scatter(
             x=[100 * value.mean for _, value in shown],
-            y=[row.number.title for row, _ in shown],
+            y=[_glanced(row, kept[0].group) for row, _ in shown],
             error_x=error_bars([100.0 * value for _, value in shown], 1.5),
             mode="markers",
             orientation="h",
@@ -182,6 +182,11 @@ def _glance(columns: Sequence[EncoderColumn], rows: Sequence[NumberRow]) -> Plot
         figure,
         height=height,
     )
+
+
+def _glanced(row: NumberRow, first: str) -> str:
+    """Return the title of a metric in a plot of several groups: those after the first name theirs."""
+    return row.number.title if row.group == first else f"{row.number.title}, {GROUPS[row.group].title.lower()}"
 
 
 def _form(row: NumberRow) -> NumberFormat:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
@@ -30,7 +30,7 @@ from ebclab.data.holdout import limit
 from ebclab.data.image_grid import Tile, as_png, draw_grid
 from ebclab.data.image_set import ImageSet
 from ebclab.data.photograph import DAMAGE, LeftOut, Reading, decode_image
-from ebclab.document.document import Document, Facts, Picture, Remark, Section, Table, numeric
+from ebclab.document.document import CellValue, Document, Facts, Picture, Remark, Section, Table, numeric
 from ebclab.errors import DataError, RunError, UserError
 from ebclab.evaluation.progress import OnProgress, silent
 from ebclab.formatting import count
@@ -78,13 +78,14 @@ def search(request: SearchRequest, on_progress: OnProgress = silent) -> SearchRe
     names = [row for part, each in parts.items() for row in class_and_file(part, each, measured.name)]
     tables, sections, every = [], [], list(parts.values())
     for file, query, likeness, rows in zip(request.images, queries, found.values, found.indices, strict=True):
-        nearest = list(zip(likeness.tolist(), rows.tolist(), strict=True))
-        tables.append(_table(Path(file).name, [(value, *names[row]) for value, row in nearest]))
+        cosine = cosines_apart(likeness.tolist())
+        nearest = list(zip(cosine, likeness.tolist(), rows.tolist(), strict=True))
+        tables.append(_table(Path(file).name, [(numeric(text, value), *names[row]) for text, value, row in nearest]))
         shown = [Tile(query, "searched for")]
-        shown += [Tile(_image(every, row), f"{rank}: {value:.3f}") for rank, (value, row) in enumerate(nearest, 1)]
+        shown += [Tile(_image(every, row), f"{rank}: {text}") for rank, (text, _, row) in enumerate(nearest, 1)]
         png = as_png(draw_grid([shown[start : start + _ACROSS] for start in range(0, len(shown), _ACROSS)]))
         picture = Picture(f"found-{len(tables)}", "Most similar images", "With rank and cosine.", png)
-        sections.append(Section(Path(file).name, (picture, tables[-1])))
+        sections.append(Section(Path(file).name, (picture, replace(tables[-1], title=""))))
     sizes = ", ".join(count(len(each), f"{part} image") for part, each in parts.items())
     facts = {"encoder": f"{subject.address}: {subject.origin}", "images": f"{measured.name}: {sizes}"}
     head = Section(
@@ -131,10 +132,17 @@ def _features(store: FeatureStore, subject: Subject, part: str, images: ImageSet
     return known
 
 
-def _table(title: str, found: Sequence[tuple[float, str, str]]) -> Table:
-    rows = tuple(
-        (rank, numeric(f"{value:.3f}", value), label, file) for rank, (value, label, file) in enumerate(found, 1)
-    )
+def cosines_apart(cosines: Sequence[float]) -> list[str]:
+    """Return cosines with three digits, or as many more, up to the six that are exact, as tell them apart."""
+    for digits in range(3, 7):
+        texts = [f"{value:.{digits}f}" for value in cosines]
+        if len(set(texts)) == len(set(cosines)):
+            break
+    return texts
+
+
+def _table(title: str, found: Sequence[tuple[CellValue, str, str]]) -> Table:
+    rows = tuple((rank, *each) for rank, each in enumerate(found, 1))
     return Table(title, ("rank", "similarity", "class", "image"), rows)
 
 

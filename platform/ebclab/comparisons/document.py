@@ -253,7 +253,7 @@ def comparison_document(findings: ComparisonFindings, versions: Sequence[PlanVer
     title = " · ".join(findings.request.methods)
     warnings = [f"Not complete: {line}" for line in _problems(findings)]
     powers = measured_power(findings)
-    warnings += [*_old(findings), *(f"Little power: {line}" for line in power_warnings(powers))]
+    warnings += [*_old(findings), *(f"{line[0].upper()}{line[1:]}." for line in power_warnings(powers))]
     warnings += [
         f"The plan grew when there were numbers already: {each.time}: {'; '.join(each.grown)} (plan {each.digest})"
         for each in versions[1:]

@@ -455,22 +455,22 @@ def power_facts(powers: Sequence[Power]) -> dict[str, str]:
 def power_warnings(powers: Sequence[Power]) -> list[str]:
     """Return one line if there are places where the margin is not found, which names them and what it takes."""
     blind = [
-        f"{_where(power, powers)}found in {100 * power.at_margin:.0f} of 100 such comparisons, {_remedy(power)}"
+        f"{_where(power, powers, ' ')}found in {100 * power.at_margin:.0f} of 100 such comparisons, {_remedy(power)}"
         for power in powers
         if power.at_margin < WANTED
     ]
     margin = points(powers[0].design.margin) if blind else ""
-    lines = f"the plan is unlikely to detect its own margin, a true difference of {margin}: {'; '.join(blind)}"
-    return [lines] if blind else []
+    unlikely = f"the plan is unlikely to detect its own margin, a true difference of {margin}"
+    return [f"{unlikely}: {'; '.join(blind)}"] if blind else []
 
 
-def _where(power: Power, powers: Sequence[Power]) -> str:
+def _where(power: Power, powers: Sequence[Power], end: str = ": ") -> str:
     """Return the places of a group, as the start of a sentence; empty if there is one group."""
     if len(powers) == 1:
         return ""
     several = len({place.dataset for each in powers for place in each.places}) > 1
     named = [f"{place.batch_size}{f' of {last_part(place.dataset)}' * several}" for place in power.places]
-    return f"at batch size {' and '.join(named)}: "
+    return f"at batch size {' and '.join(named)}{end}"
 
 
 def _can_find(power: Power) -> str:

@@ -122,10 +122,11 @@ def _rich(value: CellValue) -> RichText:
 
 def _look(value: CellValue) -> str:
     """Return the classes of a cell: numbers to the right, short text on one line, long text and reasons wrapped."""
-    text = _rich(value).text
+    rich = _rich(value)
     if is_numeric(value):
-        return "number" if any(map(str.isdigit, text)) else "number words"
-    return "reason" if len(text) > _SENTENCE else "words" if len(text) > _WORDS else ""
+        return "number" if not rich.text or any(map(str.isdigit, rich.text)) else "number words"
+    longest = max(len(rich.text), *map(len, rich.small), 0)
+    return "reason" if longest > _SENTENCE else "words" if longest > _WORDS else ""
 
 
 def _breakable(text: str) -> Markup:

@@ -445,17 +445,16 @@ def parallel(record: SweepRecord) -> Plot | None:
     if len(compared.trials) < 2:
         return None
     figure = plot_parallel_coordinate(study_of(record.plan.space, compared), target_name=record.objective_words)
-    for trace in figure.data:
-        if trace.mode == "lines":  # from the objective's axis, scaled to [0, 1], through the others
-            trace.update(line={"color": sample_colorscale(SCALE, trace.y[0])[0], "width": 1.6}, opacity=0.75)
-        else:
-            trace.update(marker={"colorscale": SCALE, "reversescale": False, "colorbar": {"thickness": 12}})
+    figure.data = [trace for trace in figure.data if trace.mode == "lines"]  # the first axis is the scale of colours
+    for trace in figure.data:  # from the objective's axis, scaled to [0, 1], through the others
+        trace.update(line={"color": sample_colorscale(SCALE, trace.y[0])[0], "width": 1.6}, opacity=0.75)
     figure.update_annotations(font={"size": 11, "color": None})
     note = (
         f"{len(compared.trials)} trials after {count(compared.epoch, 'epoch')}, a line each, coloured by the objective."
     )
     made = plot("All settings together", note, figure, height=420)
-    made.figure["layout"]["margin"] = {"l": 40, "r": 24, "t": 40, "b": 60}
+    last = 6 * len(figure.layout.xaxis.ticktext[-1])  # pixels of a name that a narrow page slants
+    made.figure["layout"]["margin"] = {"l": 40, "r": max(24, last), "t": 40, "b": 60}
     return made
 
 

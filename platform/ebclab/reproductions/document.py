@@ -24,7 +24,7 @@ from ebclab.errors import UnsavedError
 from ebclab.formatting import clock, count, first_few
 from ebclab.interval import Interval
 from ebclab.reports.place import write_result
-from ebclab.reproductions.answers import in_words
+from ebclab.reproductions.answers import BesideRows, in_words
 from ebclab.reproductions.plan import ReproductionFolder
 from ebclab.reproductions.plots import plots
 from ebclab.reproductions.study import FACTORS, PublishedNumber, Unit
@@ -102,13 +102,20 @@ def beside_the_paper(table: ReproducedTable, *, title: str = "", with_not_run: b
 def _reference_rows(table: ReproducedTable, columns: Sequence[str], width: int) -> list[tuple[CellValue, ...]]:
     """Return a row for each reference, with ``width`` cells a column.
 
-    Those of some rows alone, as their encoders differ, name them.
+    Those of some rows alone, as their encoders differ, name them. A column where some of them have no run is in the row
+    of all.
     """
-    rows: dict[tuple[str, tuple[str, ...]], dict[str, Interval]] = {}
+    groups: dict[tuple[str, tuple[str, ...]], dict[str, BesideRows]] = {}
     for each in table.beside:
-        others = {row for other in table.beside if other.column == each.column for row in other.rows} - set(each.rows)
-        titles = tuple(table.plan.study.rows[row].title for row in each.rows) if others else ()
-        rows.setdefault((each.name, titles), {})[each.column] = FACTORS["percent"] * each.value
+        like = [other for other in table.beside if other.name == each.name]
+        whole = max((other for other in like if _is_part(each, other, like)), key=lambda other: len(other.rows))
+        groups.setdefault((each.name, whole.rows), {})[each.column] = each
+    rows: dict[tuple[str, tuple[str, ...]], dict[str, Interval]] = {}
+    for (name, named), group in groups.items():
+        others = {row for other in table.beside if other.column in group for row in other.rows} - set(named)
+        titles = tuple(table.plan.study.rows[row].title for row in named) if others else ()
+        values = {column: FACTORS["percent"] * each.value for column, each in group.items()}
+        rows.setdefault((name, titles), {}).update(values)
     percent = FORMATS["percent"]
     return [
         (
@@ -121,6 +128,12 @@ def _reference_rows(table: ReproducedTable, columns: Sequence[str], width: int) 
         )
         for (name, titles), values in rows.items()
     ]
+
+
+def _is_part(part: BesideRows, whole: BesideRows, like: Sequence[BesideRows]) -> bool:
+    """Return whether a reference has no other rows than another has, and no second one of its column shares them."""
+    sharing = [each for each in like if each.column == part.column and set(each.rows) & set(whole.rows)]
+    return set(part.rows) <= set(whole.rows) and sharing == [part]
 
 
 def _cells(table: ReproducedTable, cell: ReproducedCell | None) -> tuple[CellValue, CellValue, CellValue]:

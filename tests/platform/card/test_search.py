@@ -18,7 +18,7 @@ from torch import nn
 
 from ebclab.card import search as module
 from ebclab.card.request import SearchRequest
-from ebclab.card.search import search
+from ebclab.card.search import cosines_apart, search
 from ebclab.card.subject import Subject
 from ebclab.cli import main
 from ebclab.data.preprocessing import Preprocessing
@@ -246,3 +246,15 @@ def test_what_cannot_be_written_is_a_sentence(more: list[str], said: str, capsys
     assert said in error
     assert "Traceback" not in error
     assert not [name for name in os.listdir() if name.startswith((".", "x."))]
+
+
+@pytest.mark.parametrize(
+    ("cosines", "shown"),
+    [
+        ([1.0, 0.25], ["1.000", "0.250"]),
+        ([0.99991, 0.99989, 0.99989], ["0.99991", "0.99989", "0.99989"]),
+        ([0.99999992, 0.99999991], ["1.000000", "1.000000"]),
+    ],
+)
+def test_cosines_have_as_many_digits_as_tell_them_apart_up_to_the_exact_ones(cosines, shown):
+    assert cosines_apart(cosines) == shown

@@ -144,7 +144,7 @@ def test_every_form_of_the_page_says_what_it_can_find(few, made_up, tmp_path, ca
     assert all(len(line) <= 80 for line in terminal.splitlines() if "page:" not in line)
     for text in (folder.page.read_text(), folder.table.read_text(), " ".join(terminal.split())):
         assert f"a true difference of {power.points(saved['found'])} is found ahead, beyond noise, in 80 of 100" in text
-        assert "the plan is unlikely to detect its own margin, a true difference of 0.5 points: found in" in text
+        assert "he plan is unlikely to detect its own margin, a true difference of 0.5 points: found in" in text
         assert "of 100 such comparisons, and 200 test images do not allow 80 of 100, however many seeds" in text
 
 

@@ -282,3 +282,9 @@ def test_a_document_has_every_table_with_rows_folded_ones_too_and_nothing_withou
     assert text.count(r"\begin{tabular}") == text.count("% Numbers / inner %\n") == 2
     assert "empty" not in text
     assert as_latex(Document("t", "card", "b", (Section("None", (Remark("x"), empty)),), "")) == ""
+
+
+def test_an_empty_number_keeps_its_column_narrow_and_a_long_line_below_a_name_wraps():
+    rows = (("name", numeric("0.5")), (RichText("name", ("(of several rows, named one by one)",)), numeric("")))
+    page = as_page(Document("", "report", "", (Section("", (Table("", ("row", "ours"), rows),)),), ""))
+    assert re.findall(r'<td class="([a-z ]*)"', page) == ["", "number", "words", "number"]

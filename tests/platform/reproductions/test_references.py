@@ -1,12 +1,13 @@
 """Raw pixels and the untrained encoder beside the rows of a study."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from made_up_comparison import IMAGES, right
 
 from ebclab.document.text import as_markdown
-from ebclab.reproductions.document import table_document
+from ebclab.reproductions.document import beside_the_paper, table_document
 from ebclab.reproductions.measure import Found, RunOutcome
 from ebclab.reproductions.plan import ReproductionFolder, plan_study
 from ebclab.reproductions.plots import plots
@@ -96,6 +97,23 @@ def test_references_are_rows_of_the_table_and_those_of_one_encoder_alone_name_it
     text = as_markdown(table_document(_table({"cold": 180, "warm": 160}, encoder_of_warm="without norm")))
     names = [line.split("|")[1].strip() for line in text.splitlines() if line.startswith(("| raw", "| untrained"))]
     assert names == ["raw pixels", "untrained encoder (of cold)", "untrained encoder (of warm)"]
+
+
+def test_a_column_where_rows_have_no_run_shares_the_row_of_its_reference():
+    table = _table({"cold": 180, "warm": 160})
+    _, untrained = table.beside
+    rows = {"a": {"title": "a", "method": "simclr"}, "b": {"title": "b", "method": "simclr"}}
+    plan = replace(table.plan, study=study_of(rows=study_mapping()["rows"] | rows))
+
+    def names(*places):  # (column, rows with one encoder) of an untrained encoder
+        beside = tuple(replace(untrained, column=column, rows=rows) for column, rows in places)
+        shown = beside_the_paper(replace(table, plan=plan, beside=beside, cells=())).rows
+        return [each[0].text + "".join(each[0].small) for each in shown]
+
+    both = [("knn", ("cold", "a")), ("knn", ("warm", "b"))]
+    assert len(names(*both)) == 2
+    assert names(*both, ("ess", ("cold",)), ("ess", ("b",))) == names(*both)
+    assert len(names(*both, ("ess", ("cold",)), ("ess", ("a",)))) == 4
 
 
 @pytest.mark.parametrize("measured", [PIXELS, UNTRAINED])

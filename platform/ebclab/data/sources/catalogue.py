@@ -205,7 +205,7 @@ Unpack http://cs231n.stanford.edu/tiny-imagenet-200.zip; PATH is tiny-imagenet-2
             {"train": 1_281_167, "test": 50_000},
             _OF_IMAGENET,
             """\
-From image-net.org, after a registration: unpack ILSVRC2012_img_train.tar, and each of the 1,000 tars in it into a
+From image-net.org, after a registration: unpack ILSVRC2012_img_train.tar, and each of the 1,000 tars in it into a \
 folder of its name; unpack ILSVRC2012_img_val.tar. Or unpack Kaggle's imagenet-object-localization-challenge. PATH holds
   train/n01440764/n01440764_18.JPEG ...
   val/n01440764/ILSVRC2012_val_00000293.JPEG ..., or
@@ -241,7 +241,7 @@ Unpack http://ai.stanford.edu/~acoates/stl10/stl10_binary.tar.gz; PATH is stl10_
             {"train": 2_040, "test": 6_149},
             {"train": ("setid.mat",), "test": ("setid.mat",)},
             """\
-From https://www.robots.ox.ac.uk/~vgg/data/flowers/102/ fetch 102flowers.tgz, imagelabels.mat and setid.mat into PATH
+From https://www.robots.ox.ac.uk/~vgg/data/flowers/102/ fetch 102flowers.tgz, imagelabels.mat and setid.mat into PATH \
 and unpack the first, so that it holds
   jpg/image_00001.jpg ...
   imagelabels.mat, setid.mat""",
@@ -252,7 +252,7 @@ and unpack the first, so that it holds
             {"train": 3_060, "test": 6_084},
             {"train": ("101_ObjectCategories",), "test": ("101_ObjectCategories",)},
             """\
-Unpack caltech-101.zip of https://data.caltech.edu/records/mzrjq-6wc02, and 101_ObjectCategories.tar.gz in it; PATH
+Unpack caltech-101.zip of https://data.caltech.edu/records/mzrjq-6wc02, and 101_ObjectCategories.tar.gz in it; PATH \
 holds
   101_ObjectCategories/accordion/image_0001.jpg ...""",
         ),
@@ -262,7 +262,7 @@ holds
             {"train": 19_850, "test": 19_850},
             {"train": ("Partitions/Training_01.txt",), "test": ("Partitions/Testing_01.txt",)},
             """\
-From https://vision.princeton.edu/projects/2010/SUN/ unpack SUN397.tar.gz; PATH is SUN397 in it. Unpack Partitions.zip
+From https://vision.princeton.edu/projects/2010/SUN/ unpack SUN397.tar.gz; PATH is SUN397 in it. Unpack Partitions.zip \
 into a folder Partitions there, so that PATH holds
   a/abbey/sun_aaalbzqrimafwbiv.jpg ...
   Partitions/ClassName.txt, Training_01.txt, Testing_01.txt ...""",

@@ -39,7 +39,7 @@
   }
 
   // A layout whose titles of axes and panels stay within their panels, with as many ticks as there is room for.
-  function fitted(layout, pixels) {
+  function fitted(layout, pixels, legendHeight) {
     const out = { ...layout, margin: { ...layout.margin } };
     const panels = Object.keys(layout).filter((key) => /^xaxis\d*$/.test(key));
     const width = (key) => { const [from, to] = layout[key].domain ?? [0, 1]; return pixels * (to - from); };
@@ -55,17 +55,22 @@
         out[key].title = { ...title, text: lines.join("<br>"), ...(size < 14 && { font: { ...title.font, size } }) };
       }
     }
+    // numbers beside the axes of one panel, as large as their distance lets them be
+    const numbers = layout.annotations?.filter((each) => each.xref !== "paper") ?? [];
+    const distance = pixels / new Set(numbers.map((each) => each.x)).size;
+    const size = Math.min(11, Math.max(8, distance / (0.62 * Math.max(...numbers.map((each) => each.text.length)))));
     let most = 1;
     out.annotations = layout.annotations?.map((each) => {
       const over = panels.filter((key) => layout[key].domain && layout[key].domain[0] <= each.x && each.x <= layout[key].domain[1]);
       if (each.xref !== "paper" || each.xanchor !== "center" || !over.length) {
-        return pixels < 320 ? { ...each, font: { ...each.font, size: 8 } } : each;
+        return pixels < 320 ? { ...each, font: { ...each.font, size } } : each;
       }
       const lines = inLines(each.text, width(over[0]), each.font?.size ?? 16);
       most = Math.max(most, lines.length);
       return { ...each, text: lines.join("<br>") };
     });
     if (out.margin.t) out.margin.t += 15 * (most - 1);
+    if (layout.legend?.yref === "container") out.margin.t = Math.max(out.margin.t, legendHeight + 15 * most + 20);
     return out;
   }
 
@@ -180,7 +185,8 @@
       const first = Plotly.react(at, figure.data, { ...layout, ...size }, config);
       const named = inThird(layout, at);
       const drawn = named === layout ? first : Plotly.react(at, figure.data, { ...named, ...size }, config);
-      const fit = fitted(named, at._fullLayout._size.w); // what labels leave of the width
+      const legendHeight = at.querySelector(".legend")?.getBoundingClientRect().height ?? 0;
+      const fit = fitted(named, at._fullLayout._size.w, legendHeight); // what labels leave of the width
       const isSame = JSON.stringify(fit) === JSON.stringify(named);
       return isSame ? drawn : Plotly.react(at, figure.data, { ...fit, ...size }, config);
     }));
