@@ -182,7 +182,7 @@ def write_views() -> None:
         images = load_split(config.data.name, None, "train", Reading.of(config.data))
         draw_views(images, config.views, "views.png")
         sheet = Image.open("views.png").convert("RGB")
-    width, heads, first, left_out = sheet.width, 68, 88, 2 * 102  # title; captions; rows of 96 pixels and a gap
+    width, heads, first, left_out = sheet.width, 68, 88, 2 * 108  # title; captions; rows with their frames and gaps
     shown = Image.new("RGB", (width, sheet.height - heads - left_out), "white")
     shown.paste(sheet.crop((0, heads, width, first)), (0, 0))
     shown.paste(sheet.crop((0, first + left_out, width, sheet.height)), (0, first - heads))
