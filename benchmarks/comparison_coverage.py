@@ -43,6 +43,7 @@ from ebclab.comparisons.request import ComparisonRequest
 from ebclab.comparisons.statistics import tuning_curve
 from ebclab.evaluation.answers import Answers
 from ebclab.evaluation.comparison import CHANCE, Measurements
+from ebclab.interval import Interval
 
 METHODS = ("simclr", "dcl", "dhel", "flatclr")
 BATCH_SIZES = (32, 64)
@@ -126,7 +127,7 @@ def events_of(made: Simulated) -> Iterator[tuple[str, bool]]:
     margin = made.found.margin
     for family in ("tuned", "gain"):
         gaps = [(gap, made.true_gap(gap)) for gap in made.found.gaps_of(family)]  # type: ignore[arg-type]
-        yield family, all(_holds(gap, true) for gap, true in gaps)
+        yield family, all(_holds(gap.difference, true) for gap, true in gaps)
     tuned = [(gap, made.true_gap(gap)) for gap in made.found.gaps_of("tuned")]
     yield (
         "false leads",
@@ -141,9 +142,8 @@ def events_of(made: Simulated) -> Iterator[tuple[str, bool]]:
     yield "band", bool(((np.array(curve.low) <= made.curve) & (made.curve <= np.array(curve.high))).all())
 
 
-def _holds(gap: Gap, true: float) -> bool:
-    low, high = gap.difference.low, gap.difference.high
-    return low is not None and high is not None and low <= true <= high
+def _holds(found: Interval, true: float) -> bool:
+    return found.low is not None and found.high is not None and found.low <= true <= found.high
 
 
 def robust_events(num_seeds: int, rng: Any) -> Iterator[tuple[str, bool]]:
@@ -153,10 +153,10 @@ def robust_events(num_seeds: int, rng: Any) -> Iterator[tuple[str, bool]]:
     gap = 0.5
     one, other = ([rng.normal(shift, 1.0, num_seeds) for _ in BATCH_SIZES] for shift in (gap, 0.0))
     draws = np.random.default_rng(0)
-    low, high = bootstrap_interval(probability_of_improvement, one, other, generator=draws, draws=400)
-    yield "improvement", low <= stats.norm.cdf(gap / 2**0.5) <= high
-    low, high = bootstrap_interval(interquartile_mean, one, generator=draws, draws=400)
-    yield "iqm", low <= gap <= high
+    ends = bootstrap_interval(probability_of_improvement, one, other, generator=draws, draws=400)
+    yield "improvement", _holds(Interval(0.0, *ends), stats.norm.cdf(gap / 2**0.5))
+    ends = bootstrap_interval(interquartile_mean, one, generator=draws, draws=400)
+    yield "iqm", _holds(Interval(0.0, *ends), gap)
 
 
 COLUMNS = ("tuned", "gain", "false leads", "equal, wrongly", "band", "improvement", "iqm")

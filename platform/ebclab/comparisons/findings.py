@@ -543,8 +543,8 @@ class ComparisonFindings:
         found = {}
         for method in self.whole:
             runs = self.scores_of(method)
-            low, high = bootstrap_interval(interquartile_mean, runs, generator=np.random.default_rng(0))
-            found[method] = Interval(float(interquartile_mean(runs)), low, high)
+            ends = bootstrap_interval(interquartile_mean, runs, generator=np.random.default_rng(0))
+            found[method] = Interval(float(interquartile_mean(runs)), *ends)
         return found
 
     @cached_property
@@ -554,8 +554,7 @@ class ComparisonFindings:
         for one in self.whole:
             for other in (name for name in self.whole if name != one):
                 runs = self.scores_of(one), self.scores_of(other)
-                low, high = bootstrap_interval(probability_of_improvement, *runs, generator=np.random.default_rng(0))
-                ends = (low, high) if low < high else (None, None)  # runs that all agree say nothing of others
+                ends = bootstrap_interval(probability_of_improvement, *runs, generator=np.random.default_rng(0))
                 found[one, other] = Interval(float(probability_of_improvement(*runs)), *ends)
         return found
 

@@ -82,8 +82,10 @@ def bootstrap_interval(
     generator: np.random.Generator,
     draws: int = 2_000,
     chance: float = 0.05,
-) -> tuple[float, float]:
+) -> tuple[float, float] | tuple[None, None]:
     """Return the percentile bootstrap interval of a statistic, with runs resampled within each task.
+
+    None in place of its ends where all samples agree: such runs say nothing of others.
 
     Stratified: every task keeps its number of runs. Methods are resampled independently of each other. With few runs
     per task the interval is too narrow; benchmarks/comparison_coverage.py measures by how much.
@@ -94,7 +96,7 @@ def bootstrap_interval(
         [task[generator.integers(0, len(task), (draws, len(task)))] for task in runs] for runs in methods
     ]  # (draws, R) for each task
     low, high = np.quantile(statistic(*again), [chance / 2, 1 - chance / 2])
-    return float(low), float(high)
+    return (float(low), float(high)) if low < high else (None, None)
 
 
 CONFIDENCE = 0.8

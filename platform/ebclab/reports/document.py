@@ -140,6 +140,8 @@ def lead(record: SweepRecord) -> str:
         if not record.order:
             return "No trial has measured anything yet." if record.is_running else "No trial measured anything."
         best = record.order[0]
+        if math.isnan(best.value):  # numbers go first
+            return "No trial measured a number: the objective is nan in all that ended well."
         value = record.shown(best.objectives[best.epochs_done])
         done = "" if best.state == "finished" else f" after {best.epochs_done} of {count(best.epochs, 'epoch')}"
         luck = "One seed, not confirmed: the best of many is mostly luck."

@@ -38,6 +38,8 @@ def is_above(difference: Interval) -> bool:
 
 def against(name: str, difference: Interval) -> str:
     """Return how a result that is not above a reference beyond noise compares with it, after "is"."""
+    if difference.is_noise is None:
+        return f"{POINTS.number(difference.mean)} from {THE[name]}, with no interval ({difference.open})"
     if difference.mean >= 0 or difference.is_noise:
         return f"within noise of {THE[name]}, {POINTS.difference(difference)}"
     return f"below {THE[name]} by {BY.difference(-1 * difference)}"
@@ -96,11 +98,13 @@ def all_learnt(over: Mapping[str, Mapping[Name, Interval]], kind: str, *, note: 
 def _not_above(over: Mapping[str, Mapping[Name, Interval]], name: Name) -> Iterator[str]:
     """Yield which results are below a reference, and which are within noise of it."""
     low = {what: gaps[name] for what, gaps in over.items() if not is_above(gaps[name])}
-    behind = {what: gap for what, gap in low.items() if gap.mean < 0 and not gap.is_noise}
+    behind = {what: gap for what, gap in low.items() if gap.mean < 0 and gap.is_noise is False}
     if behind:
         yield f"Below {THE[name]}: {some([f'{what} by {BY.difference(-1 * gap)}' for what, gap in behind.items()])}."
-    if level := [what for what in low if what not in behind]:
+    if level := [what for what, gap in low.items() if gap.is_noise]:
         yield f"Within noise of {THE[name]}: {'all' if len(level) == len(over) > 1 else some(level)}."
+    if unknown := [f"{what} ({gap.open})" for what, gap in low.items() if gap.is_noise is None]:
+        yield f"With no interval over {THE[name]}: {some(unknown)}."
 
 
 @dataclass(frozen=True)

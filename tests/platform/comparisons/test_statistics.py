@@ -50,10 +50,7 @@ def test_a_bootstrap_interval_is_repeatable_contains_the_estimate_and_draws_with
     assert intervals[0] == intervals[1]
     assert intervals[0][0] < interquartile_mean(ONE) < intervals[0][1]
     equal = [np.array([0.2, 0.2]), np.array([0.9, 0.9])]  # runs differ between tasks, not within them
-    mean = float(interquartile_mean(equal))
-    assert bootstrap_interval(interquartile_mean, equal, generator=np.random.default_rng(0)) == pytest.approx(
-        (mean, mean)
-    )
+    assert bootstrap_interval(interquartile_mean, equal, generator=np.random.default_rng(0)) == (None, None)
 
 
 def test_a_bootstrap_of_means_agrees_with_the_standard_error() -> None:

@@ -10,11 +10,11 @@ from pages import Page
 from scipy import stats
 
 from ebclab.evaluation.answers import Answers, table_of
-from ebclab.evaluation.comparison import Measurements
+from ebclab.evaluation.comparison import Measurements, difference
 from ebclab.evaluation.seeds_and_images import difference_interval, mean_interval
 from ebclab.interval import Interval
 from ebclab.reports.document import lead, write_report
-from ebclab.reports.reading import measured_for_all, read_sweep
+from ebclab.reports.reading import against, all_learnt, measured_for_all, read_sweep
 from ebclab.runs.references import PIXELS, UNTRAINED
 from ebclab.sweeps.results import SeedScores, SettingsTest
 
@@ -85,6 +85,23 @@ def test_without_confirmation_the_best_trial_is_called_unconfirmed(sweep_folder:
     folder = sweep_folder()
     folder.search(0, [0.4, 0.5, 0.5, 0.5])
     assert "Best trial so far: 0000 with 50.0%. One seed, not confirmed" in lead(read_sweep(folder.path))
+
+
+def test_an_objective_that_is_no_number_in_any_trial_is_no_best_one(sweep_folder: Folders) -> None:
+    folder = sweep_folder()
+    folder.search(0, [0.4, float("nan")])
+    assert lead(read_sweep(folder.path)).startswith("No trial measured a number")
+    folder.search(1, [0.3, 0.3])
+    assert "Best trial so far: 0001 with 30.0%" in lead(read_sweep(folder.path))
+
+
+def test_one_seed_is_neither_within_noise_of_a_reference_nor_below_it() -> None:
+    one = {score: Measurements.of([0], [score], [None]) for score in (0.5, 0.6, 0.7)}
+    ahead, behind = (difference(one[score], one[0.6], 1) for score in (0.7, 0.5))
+    assert against(PIXELS, ahead) == "+10.0 points from raw pixels, with no interval (one seed)"
+    assert all_learnt({"a": {PIXELS: ahead}, "b": {PIXELS: behind}}, "row") == (
+        "No row is above raw pixels beyond noise. With no interval over raw pixels: a (one seed); b (one seed)."
+    )
 
 
 def confirm_all(folder: Any, wrong: dict[str, list[list[int]]], num_images: int = 141) -> dict[str, list[Answers]]:
