@@ -104,7 +104,7 @@ def _show(plan: StudyPlan, folder: ReproductionFolder) -> None:
         _echo(f"not run at this scale: {title}: {why}")
     _echo(f"{count(len(plan.seeds), 'seed')} ({', '.join(map(str, plan.seeds))}): {plan.seeds_from}")
     basis = "" if cost.seconds is None else f" on {cost.device}, estimated: {cost.basis}"
-    _echo(f"{cost.runs} runs, {cost.in_words()}{basis}")
+    _echo(f"{count(cost.runs, 'run')}, {cost.in_words()}{basis}")
     say(f"folder: {folder.address}")
 
 

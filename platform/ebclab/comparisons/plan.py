@@ -427,7 +427,7 @@ def _require_inside(space: Space, batch_size: int) -> None:
     if parameter is not None and parameter.is_numeric and not min(parameter.ends) <= batch_size <= max(parameter.ends):
         raise ConfigError(
             [
-                f"--batch-size: outside the range of {space.where}, got {batch_size}; the range is "
-                f"{parameter.in_words()}; name a space that was made for it by --space"
+                f"--batch-size: outside the range of {space.where}, which is {parameter.in_words()}; "
+                "name a space that was made for it by --space"
             ]
         )

@@ -227,4 +227,4 @@ def cost_in_words(table: ReproducedTable) -> str:
     """Return the actual and the estimated cost of the runs."""
     where = "" if table.expected.seconds is None else f" expected on {table.expected.device}"
     expected = f"{table.expected.in_words()}{where}"
-    return f"{len(table.plan.runs)} runs, {clock(table.seconds)} of training; {expected}"
+    return f"{count(len(table.plan.runs), 'run')}, {clock(table.seconds)} of training; {expected}"

@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
+from ebclab.data.photograph import Reading
 from ebclab.data.sources.catalogue import DATASETS, missing_files
-from ebclab.data.sources.load import splits_of
+from ebclab.data.sources.load import open_source, splits_of
 from ebclab.errors import DataError, RunError, TrainingError, UnmeasuredError, UserError
+from ebclab.evaluation.evaluate import PROBES
 from ebclab.formatting import clock, count
 from ebclab.hardware import as_before, usable_processors
 from ebclab.reproductions.document import write_table
@@ -85,14 +87,26 @@ def reproduce(
 
 
 def require_data(plan: StudyPlan, data_root: str | None) -> None:
-    """Require that all datasets of the catalogue that a plan uses are present."""
+    """Require that the datasets that a plan uses are there, with the test images and labels that are measured by."""
     lines = []
     reads_test = any(not cell.wanted.measure.startswith(("log/", "seconds-per-")) for cell in plan.cells if cell.runs)
+    probed = {
+        config.data.name: Reading.of(config.data)
+        for run, config in plan.runs.items()
+        if any(each.measure in PROBES and not each.dataset for each in plan.wanted_of(run))
+    }
     for name in plan.datasets:
         known = DATASETS.get(name)
         if reads_test and "test" not in splits_of(name):
             lines.append(f"{plan.study.name}: numbers are measured on test images, got {name}, which has none")
             continue
+        if name in probed and not known:
+            labels = open_source(name, "test", probed[name]).index.labels
+            if lacking := int((labels < 0).sum()):
+                lines.append(
+                    f"{plan.study.name}: kNN and linear probes need labels, got {lacking:,} of {len(labels):,} "
+                    f"test images of {name} without; choose a labelled dataset"
+                )
         if known and (missing_files(known, data_root, "train") or missing_files(known, data_root, "test")):
             root = f" --data-root {data_root}" if data_root else ""
             lines.append(

@@ -33,6 +33,7 @@ class ReproduceRequest:
         None,
         "Number of seeds (0, 1, ...) per kind of run; default: the study's, at scale paper the paper's.",
         minimum=1,
+        below=1_000,
         panel="Runs",
     )
     at_once: int = option(

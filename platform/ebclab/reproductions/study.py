@@ -10,6 +10,7 @@ scales     changes at the scales smoke, quick, small and paper; quick has those 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -303,7 +304,7 @@ def _published(value: Any, problems: Problems) -> dict[str, dict[str, PublishedN
 
 def _number(key: str, given: Any, problems: Problems) -> PublishedNumber:
     """Return a published number written as 1.5, as 1.5 ± 0.2 with its standard deviation, or as ~ for a collapse."""
-    if isinstance(given, int | float) and not isinstance(given, bool):
+    if isinstance(given, int | float) and not isinstance(given, bool) and math.isfinite(given):
         return PublishedNumber(float(given))
     if isinstance(given, str) and (parts := _WITH_SPREAD.fullmatch(given)):
         return PublishedNumber(float(parts[1]), float(parts[2]))

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 
 from ebclab.evaluation.comparison import ENOUGH_SEEDS, Measurements, mean_and_interval
 from ebclab.evaluation.evaluate import PROBES
+from ebclab.formatting import count
 from ebclab.interval import Interval, NumberFormat
 from ebclab.reproductions.answers import AnsweredClaim, BesideRows, StudyNumbers, beside_rows, learnt
 from ebclab.reproductions.claims import Cell
@@ -261,8 +262,8 @@ def _not_reached(target: float, epochs: int, short: Sequence[tuple[float, float]
         return ""
     most, end = max(short)
     if most < target:
-        return f"not reached in {epochs} epochs: at most {100 * most:.2f} %"
-    return f"reached and lost in {epochs} epochs: {100 * end:.2f} % at the end"
+        return f"not reached in {count(epochs, 'epoch')}: at most {100 * most:.2f} %"
+    return f"reached and lost in {count(epochs, 'epoch')}: {100 * end:.2f} % at the end"
 
 
 def _cell(plan: StudyPlan, cell: PlannedCell, outcomes: Mapping[str, RunOutcome]) -> ReproducedCell:

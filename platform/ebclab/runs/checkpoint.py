@@ -176,7 +176,8 @@ def _newest_sound(
             return None
         if not replaced:
             raise RunError(
-                f"{where or folder}: every {kind} checkpoint is damaged, got {[path.name for path in paths]}"
+                f"{where or folder}: every {kind} checkpoint is damaged, got {[path.name for path in paths]}; "
+                "restore one from a copy, or delete the run and train it again"
             )
     raise RunError(
         f"{where or folder}: the run replaces its {kind} checkpoints faster than they are read; wait for its end"

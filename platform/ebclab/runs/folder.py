@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ebclab.config import ExperimentConfig, load_yaml_file, parse_experiment
-from ebclab.errors import RunError, TrainingError
+from ebclab.errors import ConfigError, RunError, TrainingError
 from ebclab.evaluation.answers import Answers
 from ebclab.methods_by_name import Methods, catalogue
 from ebclab.runs import checkpoint
@@ -137,7 +137,11 @@ class RunFolder(Workspace):
         """Return the settings of the run; ``methods`` are known besides the catalogue."""
         self.require_run()
         content = load_yaml_file(self.config_path, self.address_of(self.config_path))
-        return parse_experiment(content, {**catalogue(), **methods} if methods else None)
+        try:
+            return parse_experiment(content, {**catalogue(), **methods} if methods else None)
+        except ConfigError as error:
+            where = self.address_of(self.config_path)
+            raise ConfigError([f"{where}: {line}" for line in error.problems]) from error
 
     def read_result(self) -> RunSummary | None:
         """Return the result of the finished run, or None if it has not finished."""

@@ -125,7 +125,8 @@ def test_reasons_in_the_list_are_whole_and_images_that_several_cells_lack_are_na
             ["ebclr/table1", "--datasets", "mnist"],
             "--datasets: not in ebclr/table1 at scale smoke, got mnist; known: digits",
         ),
-        (["ebclr/table1", "--seeds", "0"], "--seeds: must be at least 1, got 0"),
+        (["ebclr/table1", "--seeds", "0"], "--seeds: must be at least 1, below 1000, got 0"),
+        (["ebclr/table1", "--seeds", "20261129"], "--seeds: must be at least 1, below 1000, got 20261129"),
         (["ebclr/table1", "--to", "s3://"], "s3://: an address without a bucket"),
         (["ebclr/table1", "--set", "method.temprature=1"], "method.temprature: no such setting; did you mean"),
         (
@@ -178,6 +179,10 @@ def test_a_study_of_ones_own_runs_from_its_file_and_is_of_no_paper(ebclab: Ebcla
         ["cold (simclr, digits-demo)", "kNN, %"],
         ["warm (dcl, digits-demo)", "kNN, %"],
     ]
+    assert "\n1 run, " in ebclab("reproduce", "my-question.yaml", "--rows", "cold").ok.out
+    Path("reproductions/own-my-question-smoke/runs/cold-seed0/config.yaml").write_text("seed: 0")
+    refused = ebclab("reproduce", "my-question.yaml").refusal
+    assert "own-my-question-smoke/runs/cold-seed0/config.yaml: method.name: missing; " in refused
     listed = " ".join(ebclab("reproduce", "my-question.yaml", "--scale", "paper", "--show").ok.out.split())
     assert "cold-seed0: simclr on digits, small, 200 epochs" in listed
     assert "1 seed (0): one, as --seeds names none" in listed
@@ -190,6 +195,20 @@ def test_a_study_of_images_without_a_test_part_is_refused_before_it_trains(ebcla
     Path("my-question.yaml").write_text(OWN.replace("METHOD", "dcl"))
     refused = ebclab("reproduce", "my-question.yaml", *photos).refusal
     assert f"own/my-question: numbers are measured on test images, got folder:{Path.cwd()}, which has none" in refused
+    assert not Path("reproductions").exists()
+
+
+def test_a_study_by_probes_of_images_without_labels_is_refused_before_it_trains(ebclab: Ebclab) -> None:
+    for part in ("train", "test"):
+        Path("photos", part).mkdir(parents=True)
+        for number in range(9):
+            Image.new("RGB", (8, 8), (number, 0, 0)).save(Path("photos", part, f"{number}.png"))
+    Path("my-question.yaml").write_text(OWN.replace("METHOD", "dcl"))
+    refused = ebclab("reproduce", "my-question.yaml", "--set", "data.name=folder:photos").refusal
+    assert (
+        f"kNN and linear probes need labels, got 9 of 9 test images of folder:{Path.cwd() / 'photos'} without"
+        in refused
+    )
     assert not Path("reproductions").exists()
 
 

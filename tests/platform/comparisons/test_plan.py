@@ -98,7 +98,10 @@ def test_epochs_must_be_the_same_unless_said() -> None:
         ({"batch_sizes": ()}, "--batch-size: at least one, got none"),
         ({"batch_sizes": (64, 64)}, "--batch-size: twice, got 64"),
         ({"batch_sizes": (1,)}, "--batch-size: must be at least 2, got 1"),
-        ({"batch_sizes": (1024,)}, "simclr at batch size 1024: --batch-size: outside the range of"),
+        (
+            {"batch_sizes": (1024, 2048)},
+            "simclr at batch size 1024 and simclr at batch size 2048: --batch-size: outside the range of",
+        ),
         ({"trials": 0}, "--trials: must be at least 1, got 0"),
         ({"seeds": 1}, "--seeds: must be at least 2, got 1"),
         ({"margin": 0.0}, "--margin: must be above 0, below 100, got 0"),

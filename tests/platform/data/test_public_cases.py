@@ -1111,6 +1111,19 @@ HELD: dict[str, tuple[str, tuple[str, ...]]] = {
         "timm",
         ("runs/test_initial_weights.py::test_what_timm_does_not_have_or_cannot_fetch_is_a_sentence",),
     ),
+    "one seed, or runs that all agree, read as certainty or as noise": (
+        "garak#2076, svy#98, mkado#79, Bootstrap.jl#40",
+        (
+            "reports/test_verdict.py::test_one_seed_is_neither_within_noise_of_a_reference_nor_below_it",
+            "reports/test_verdict.py::test_an_objective_that_is_no_number_in_any_trial_is_no_best_one",
+            "comparisons/test_statistics.py::"
+            "test_a_bootstrap_interval_is_repeatable_contains_the_estimate_and_draws_within_tasks_alone",
+        ),
+    ),
+    "what cannot be measured is told after training": (
+        "users of own studies",
+        ("cli/test_reproduce_command.py::test_a_study_by_probes_of_images_without_labels_is_refused_before_it_trains",),
+    ),
     "a killed worker is not named": (
         "ray#58286",
         (

@@ -106,6 +106,7 @@ def test_a_study_without_published_numbers_says_why():
     assert line.startswith("published: no number, and about.unknown does not say why")
     about = study_mapping()["about"] | {"unknown": "The plot cannot be read.", "numbers": ""}
     assert study_of(published={}, about=about).published == {}
+    assert refused(published={"cold": {"knn": float("inf")}})[0].startswith("published.cold.knn: wrong type, got inf")
 
 
 def test_a_row_stands_beside_a_published_row_that_exists():
