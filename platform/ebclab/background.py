@@ -15,13 +15,14 @@ _PATIENCE = 2.0  # seconds to wait at the end for a call in progress
 
 
 @contextmanager
-def repeating(work: Callable[[], None], seconds: float, what: str) -> Iterator[None]:
+def repeating(work: Callable[[], None], seconds: float, what: str = "") -> Iterator[None]:
     """Call ``work`` periodically in a daemon thread during the block; errors are logged and do not end the repetition.
 
-    A call that hangs does not block the exit of the block: it is abandoned, which is logged, and ends with the process.
+    A call that hangs does not block the exit of the block: it is abandoned and ends with the process.
 
     Args:
         seconds: Pause before the first call, and between the end of a call and the next one.
+        what: Name of a call in the warning that one was abandoned; empty if nothing is lost with it: no warning.
     """
     over = threading.Event()
 
@@ -37,7 +38,7 @@ def repeating(work: Callable[[], None], seconds: float, what: str) -> Iterator[N
     finally:
         over.set()
         thread.join(_PATIENCE)
-        if thread.is_alive():
+        if what and thread.is_alive():
             _log.warning("%s has no answer after %.0f s and is left alone", what, _PATIENCE)
 
 

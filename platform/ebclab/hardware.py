@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import random
+import signal
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -192,12 +195,14 @@ def usable_processors() -> int:
 
 @contextmanager
 def as_before() -> Iterator[None]:
-    """Restore on exit what a notebook would notice: the environment, torch's threads, deterministic kernels.
+    """Restore on exit what a notebook would notice.
 
-    Within, gradients are computed and nothing is cast, whatever the caller's modes are.
+    That is the environment, torch's threads, deterministic kernels, and what Ray changes: the state of ``random`` and
+    the handler of SIGTERM. Within, gradients are computed and nothing is cast, whatever the caller's modes are.
     """
     _require_usual_tensors()
     environment, threads, (strict, warns) = dict(os.environ), torch.get_num_threads(), _determinism()
+    drawn, handler = random.getstate(), signal.getsignal(signal.SIGTERM)
     casting = [kind for kind in available_devices() if torch.is_autocast_enabled(kind)]
     try:
         with torch.inference_mode(False), torch.enable_grad(), ExitStack() as modes:
@@ -211,6 +216,10 @@ def as_before() -> Iterator[None]:
         for name in os.environ.keys() - environment.keys():
             del os.environ[name]
         os.environ.update(environment)
+        random.setstate(drawn)
+        is_main = threading.current_thread() is threading.main_thread()  # no other may set a handler
+        if is_main and handler is not None:  # None: one that is not Python's
+            signal.signal(signal.SIGTERM, handler)
 
 
 def _determinism() -> tuple[bool, bool]:

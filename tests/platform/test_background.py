@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from ebclab import background
 from ebclab.background import repeating
 
 
@@ -23,3 +24,21 @@ def test_work_goes_on_after_an_error_which_is_logged(caplog: pytest.LogCaptureFi
     time.sleep(0.05)
     assert len(done) == count  # it is over
     assert set(caplog.messages) == {"once more"}
+
+
+def test_a_call_that_hangs_is_left_and_a_warning_given_only_if_something_is_lost(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(background, "_PATIENCE", 0.01)
+    for what, said in (("an upload", ["an upload has no answer after 0 s and is left alone"]), ("", [])):
+        begun, answer = threading.Event(), threading.Event()
+
+        def hang(begun: threading.Event = begun, answer: threading.Event = answer) -> None:
+            begun.set()
+            answer.wait(20)
+
+        with background.repeating(hang, 0.001, what):
+            assert begun.wait(20)
+        assert caplog.messages == said
+        answer.set()
+        caplog.clear()

@@ -2,6 +2,9 @@
 
 import inspect
 import os
+import random
+import signal
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +146,27 @@ def test_torch_s_threads_and_kernels_and_the_environment_are_put_back(strict, mo
         spoil()
     assert before == (dict(os.environ), torch.get_num_threads(), torch.are_deterministic_algorithms_enabled())
     assert asked == ([True, False] if strict else [])
+
+
+def test_random_numbers_and_the_handler_of_sigterm_are_as_before() -> None:
+    """Ray draws a port, and replaces the handler when it starts."""
+    drawn, handler = random.getstate(), signal.getsignal(signal.SIGTERM)
+    try:
+        with as_before():
+            random.random()
+            signal.signal(signal.SIGTERM, lambda *_: None)
+        assert (random.getstate(), signal.getsignal(signal.SIGTERM)) == (drawn, handler)
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+    said: list[str] = []
+
+    def elsewhere() -> None:
+        with as_before():  # no thread but the main one may set a handler
+            said.append("computed")
+
+    with ThreadPoolExecutor() as threads:
+        threads.submit(elsewhere).result()
+    assert said == ["computed"]
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])

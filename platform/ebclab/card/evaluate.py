@@ -29,7 +29,7 @@ from ebclab.hardware import num_cores, resolve_device, set_threads
 from ebclab.reports.place import write_result
 from ebclab.runs import checkpoint
 from ebclab.runs.environment import describe_environment
-from ebclab.runs.evaluate import Evaluation, checkpoint_name, write_evaluation
+from ebclab.runs.evaluate import Evaluation, checkpoint_name, tell_of_labels, write_evaluation
 from ebclab.storage import atomic
 from ebclab.storage.own_folder import own_folder
 
@@ -110,6 +110,9 @@ def _tasks(
     whole = (named_set(name, subject, root) for name in dict.fromkeys(request.datasets or (None,)))
     sets = (replace(each, train=limit(each.train, request.train_limit), test=limit(each.test, most)) for each in whole)
     measured, *others = (known.setdefault(f"{each.name} {each.digest}", each) for each in sets)
+    if subject.trained and not request.train_limit:
+        for each in (measured, *others):
+            tell_of_labels(subject.trained, each.name, len(each.train))
     outside = [outside_set(text, subject, measured, root) for text in request.outside]
     if "energies" in request.only and (count := len(measured.test)) < request.pairs:
         raise UserError(f"--pairs: {request.pairs} pairs need as many test images, got {count}; show fewer")

@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 _EXTRA = re.compile(r"Got unexpected extra argument\(s\) \((.*)\)", re.DOTALL)
 _VALUES = {"requires an argument": "a value must follow it", "does not take a value": "takes no value"}
 _OPTIONS_OF_OTHERS = {
-    **dict.fromkeys(("out", "output", "output-dir", "save-dir"), "runs"),
-    **dict.fromkeys(("num-samples", "num-trials", "max-trials"), "trials"),
-    **dict.fromkeys(("run-name", "exp-name", "experiment-name"), "name"),
+    **dict.fromkeys(("out", "output", "output-dir", "save-dir"), ("runs", "to")),
+    **dict.fromkeys(("num-samples", "num-trials", "max-trials"), ("trials",)),
+    **dict.fromkeys(("name", "run-name", "exp-name", "experiment-name"), ("name", "to")),
 }
+"""Options by what they are called elsewhere; the first that a command has is meant."""
 _NO_COMMAND = re.compile(r"No such command '(.*?)'", re.DOTALL)
 
 
@@ -67,9 +68,9 @@ def _option_meant(option: str, context: Any) -> str:
     if word in [each.name for each in context.command.params if each.param_type_name == "argument"]:
         return f"write its value without it, `{context.command_path} {word.upper()}`"
     known = [each.removeprefix("--") for each in options]
-    close = _OPTIONS_OF_OTHERS.get(word)
-    if close not in known:
-        close = nearest(word, known)
+    if called := next((each for each in _OPTIONS_OF_OTHERS.get(word, ()) if each in known), None):
+        return f"did you mean --{called}?"
+    close = nearest(word, known)
     meant = [f"--set {key}=..." for key in keys] or ([f"--{close}"] if close else [])
     return f"did you mean {' or '.join(meant)}?" if meant else ""
 

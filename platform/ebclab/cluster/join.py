@@ -44,18 +44,33 @@ def cluster_session(address: str, display: _Showing) -> Iterator[Head]:
 
 @contextmanager
 def _joined(address: str, display: _Showing) -> Iterator[None]:
-    if problem := cluster_problem(address):
-        raise UserError(f"resources.address: {problem}")
+    require_cluster(address)
     is_own = address == "local"
     there = "that runs here" if address == "auto" else f"at {without_credentials(address)}"
     display.note("starting Ray on this machine" if is_own else f"joining the cluster {there}")
-    _require_answer(address)
     with private_instance() if is_own else nullcontext() as folder:
         try:
-            _init(address, folder)
+            with _patience(display) if is_own else nullcontext():
+                _init(address, folder)
             yield
         finally:
             ray.shutdown()
+
+
+_LONG_SECONDS = 10.0  # a start takes two to five on processors that are free
+
+
+@contextmanager
+def _patience(display: _Showing) -> Iterator[None]:
+    """Say so if the start of Ray in this block takes long."""
+    text = f"Ray is still starting after {_LONG_SECONDS:.0f} s; other programs may keep the processors busy"
+    timer = threading.Timer(_LONG_SECONDS, display.note, [text])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 @contextmanager
@@ -84,7 +99,9 @@ def _init(address: str, folder: Path | None) -> None:
         reason = " ".join(str(error).split())
         if "Version mismatch" in reason:
             raise UserError(f"{where}: {reason}; install the cluster's versions here") from error
-        raise UserError(f"{where}: no cluster answers, got {reason}; start one or leave the address out") from error
+        raise UserError(
+            f"{where}: no cluster answers, got {reason.rstrip('.')}; start one or leave the address out"
+        ) from error
     except OSError as error:
         if "AF_UNIX" not in str(error):
             raise
@@ -101,12 +118,24 @@ def _init(address: str, folder: Path | None) -> None:
         ) from error
 
 
-def _require_answer(address: str) -> None:
-    """Refuse an address where no cluster admits this process; "auto" is the cluster that Ray finds on this machine."""
+def require_cluster(address: str) -> None:
+    """Refuse an address where no cluster admits this process, or that only a file names.
+
+    "auto" is the cluster that Ray finds on this machine. Nothing is asked if this process has joined one already.
+    """
+    if ray.is_initialized():
+        return
+    if problem := cluster_problem(address):
+        raise UserError(f"resources.address: {problem}")
     if address != "auto":
         require_answer(address)
-    elif local := _found_here():  # ray.init raises an error if there is none
+    elif local := _found_here():
         require_answer(local, discovered=True)
+    else:
+        raise UserError(
+            "resources.address: no cluster runs on this machine, got auto; start one with `ray start --head`, "
+            "or unset RAY_ADDRESS to use this machine alone"
+        )
 
 
 def _found_here() -> str | None:
@@ -197,7 +226,7 @@ def watched_head(address: str, display: _Showing) -> Iterator[Head]:
             say(f"error: {sentence}", err=True)
             os._exit(TrainingError.exit_code)  # as Ray would half a minute later; locks and leases end as after a kill
 
-    with repeating(poll, _POLL_SECONDS, "the question whether the cluster's head is there"):
+    with repeating(poll, _POLL_SECONDS):
         try:
             yield head
         finally:
@@ -245,4 +274,4 @@ class Notices:
 def on_drain(act: Callable[[list[str]], None]) -> AbstractContextManager[None]:
     """Call ``act`` in a background thread with the names of machines that start to drain; errors do not end that."""
     notices = Notices()
-    return repeating(lambda: notices.tell(act), _POLL_SECONDS, "the question which machines will be taken away")
+    return repeating(lambda: notices.tell(act), _POLL_SECONDS)

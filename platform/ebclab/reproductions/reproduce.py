@@ -8,7 +8,8 @@ from itertools import chain
 
 from ebclab.data.photograph import Reading
 from ebclab.data.sources.catalogue import DATASETS, missing_files
-from ebclab.data.sources.load import open_source, splits_of
+from ebclab.data.sources.load import dataset_named, open_source, splits_of
+from ebclab.data.sources.location import location_of
 from ebclab.errors import DataError, RunError, TrainingError, UnmeasuredError, UserError
 from ebclab.evaluation.evaluate import PROBES
 from ebclab.formatting import clock, count
@@ -53,6 +54,7 @@ def plan_of_request(request: ReproduceRequest) -> tuple[StudyPlan, ReproductionF
         rows=request.rows,
         datasets=request.datasets,
     )
+    _require_known(plan)
     return plan, ReproductionFolder.of_plan(plan, request.to)
 
 
@@ -84,6 +86,13 @@ def reproduce(
     table = table_of_plan(plan, outcomes, request.assignments, references)
     write_table(table, folder)
     return ReproductionRun(folder, table)
+
+
+def _require_known(plan: StudyPlan) -> None:
+    """Require that each dataset of a plan is in the catalogue or named by its location."""
+    for name in plan.datasets:
+        if location_of(name) is None:
+            dataset_named(name)
 
 
 def require_data(plan: StudyPlan, data_root: str | None) -> None:

@@ -10,6 +10,7 @@ from typing import NamedTuple, get_args
 
 import torch
 
+from ebclab.background import warn_once
 from ebclab.config import did_you_mean
 from ebclab.config.addresses import FOLDER, LOCATIONS, name_hosts
 from ebclab.config.yaml_text import JsonObject
@@ -140,6 +141,8 @@ def evaluate_run(
     train, test = (with_channels(part, trained.in_channels, config.method_name) for part in (seen.train, seen.test))
     if repeated := num_repeated(train, test):
         _log.warning("%s: %d of %d test images are also training images", seen.name, repeated, len(test))
+    if not train_limit:
+        tell_of_labels(trained, seen.name, len(train))
     train = limit(train, train_limit)
     device = resolve_device(config.resources.device)
     set_threads(min(config.resources.threads, num_cores()))  # the run's machine may have more
@@ -165,6 +168,17 @@ def evaluate_run(
     if kept_step is None and scaling is None:
         write_evaluation(run, evaluation, config.data.name)
     return evaluation
+
+
+def tell_of_labels(trained: TrainedEncoder, dataset: str, num_labelled: int) -> None:
+    """Log once that probes learn from more images of a dataset than its run was trained on."""
+    limited = trained.config.data.train_limit
+    if dataset == trained.config.data.name and 0 < limited < num_labelled:
+        warn_once(
+            _log.name,
+            f"{dataset}: probes learn from the labels of all {num_labelled:,} training images, the run was trained on "
+            f"{limited:,}; `ebclab evaluate --only classification --train-limit {limited}` uses as many",
+        )
 
 
 def write_evaluation(run: RunFolder, evaluation: Evaluation, own_dataset: str) -> None:

@@ -137,6 +137,8 @@ def test_reasons_in_the_list_are_whole_and_images_that_several_cells_lack_are_na
             ["speedrun/cifar10-90", "--set", "evaluation.knn_every=2"],
             "evaluation.knn_every: scores would count as training time, got 2; set evaluation.knn_every=0",
         ),
+        (["ebclr/table1", "--set", "data.name=mnsit"], "data.name: no such dataset, got 'mnsit'; did you mean mnist?"),
+        (["ebclr/table1", "--name", "mine"], "--name: no such option; did you mean --to?"),
         (["none.yaml"], "none.yaml: cannot be read, got No such file or directory; give the path of a YAML file"),
         (["mine/my?study.yaml"], "mine/my?study.yaml: not the name of a study, got 'my?study'; use letters"),
         (["mine/thesis.yaml"], "mine/thesis.yaml: thesis: no such section; known: about, columns"),

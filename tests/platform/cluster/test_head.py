@@ -2,12 +2,15 @@
 
 import subprocess
 import sys
+import time
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import ray
 from ray._private.utils import validate_socket_filepath
+from small_runs import Notes
 
 from ebclab.cluster import join as module
 from ebclab.cluster.join import Head, Notices
@@ -111,12 +114,38 @@ def nothing_found(address: str) -> str:
 def test_a_cluster_of_this_machine_that_is_not_there_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_ADDRESS", "auto")
     monkeypatch.setattr(module.services, "canonicalize_bootstrap_address", nothing_found)
-    monkeypatch.setattr(ray, "init", lambda address, **_: nothing_found(address))
     with (
-        pytest.raises(UserError, match=r"^resources.address: auto: no cluster answers, got Could not find any running"),
+        pytest.raises(UserError, match=r"^resources.address: no cluster runs on this machine, got auto; start one"),
         module.cluster_session("auto", Listener()),
     ):
         pass
+    monkeypatch.setattr(module.services, "canonicalize_bootstrap_address", lambda address: "local")
+    monkeypatch.setattr(ray, "init", lambda address, **_: nothing_found(address))  # it ended in between
+    with (
+        pytest.raises(UserError, match=r"got Could not find any running Ray instance; start one or leave"),
+        module.cluster_session("auto", Listener()),
+    ):
+        pass
+
+
+def test_a_start_of_ray_that_takes_long_is_no_silence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    shown = Notes()
+
+    def start(**_: Any) -> None:
+        give_up = time.monotonic() + 20
+        while len(shown.lines) < is_long + 1 and time.monotonic() < give_up:
+            time.sleep(0.01)
+        raise ValueError("started enough")
+
+    monkeypatch.setattr(ray, "init", start)
+    for is_long, seconds in ((True, 0.01), (False, 3600.0)):
+        shown.lines.clear()
+        monkeypatch.setattr(module, "_LONG_SECONDS", seconds)
+        with pytest.raises(UserError, match="started enough"), module.cluster_session("local", shown):
+            pass
+        late = ["Ray is still starting after 0 s; other programs may keep the processors busy"] * is_long
+        assert shown.lines == ["starting Ray on this machine", *late]
 
 
 @pytest.mark.parametrize("address", ["local", "auto"])

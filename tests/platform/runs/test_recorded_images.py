@@ -12,6 +12,7 @@ from made_up_images import encoded, pixels, put
 from small_runs import content_of, settings_of, small_config, small_images
 
 import ebclab
+from ebclab import background
 from ebclab.config import ExperimentConfig
 from ebclab.data.image_set import ImageSet
 from ebclab.data.sources.load import load_both, load_split
@@ -112,6 +113,20 @@ def test_test_images_that_were_trained_on_are_counted(own: Path, caplog: pytest.
     seen[:3] = small_images().images[:3]
     ebclab.evaluate(own, images=(small_images(), replace(test, images=seen)), only=["knn"])
     assert f"3 of {len(test)} test images are also training images" in caplog.text
+
+
+def test_probes_that_learn_from_more_images_than_the_run_say_so(tmp_path: Path, caplog) -> None:
+    background.warn_once.cache_clear()
+    limited = train(tmp_path, small_images(), small_config("data.train_limit=32"))
+    for one in ("other", "one"):  # of another set there is nothing to say
+        given = replace(small_images(), name=one if one == "other" else small_images().name)
+        ebclab.evaluate(limited, images=(given, small_images(2)), only=["knn"], train_limit=0)
+        assert ("probes learn from the labels of all" in caplog.text) == (one == "one")
+    assert f"all {len(small_images())} training images, the run was trained on 32; " in caplog.text
+    caplog.clear()
+    background.warn_once.cache_clear()
+    ebclab.evaluate(limited, images=(small_images(), small_images(2)), only=["knn"], train_limit=32)
+    assert "probes learn" not in caplog.text
 
 
 def test_an_evaluation_takes_own_images_and_says_what_they_are(own: Path) -> None:

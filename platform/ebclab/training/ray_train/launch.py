@@ -24,7 +24,7 @@ from ray.train.v2.torch.torch_trainer import TorchTrainer
 
 from ebclab.background import logged, repeating
 from ebclab.cluster.death import death_in_words
-from ebclab.cluster.join import cluster_session, cluster_size, nodes, nodes_to_come, on_drain
+from ebclab.cluster.join import cluster_session, cluster_size, nodes, nodes_to_come, on_drain, require_cluster
 from ebclab.cluster.placement import (
     Placement,
     allowed_sizes,
@@ -67,6 +67,7 @@ def launch(spec: RunSpec, listener: Listener) -> RunSummary:
     resources = spec.config.resources
     requirements = requirements_of(spec.config, spec.method_class)
     sizes = _sizes(spec, requirements)
+    require_cluster(resources.cluster)  # before images are read, which may take long
     here = resolve_device("cpu" if resources.device == "cpu" else "auto")  # this node need not have a GPU
     require_labels(spec.config, spec.method_class, spec.images)
     choice = delivery_of(spec.config, spec.images, here)
@@ -87,7 +88,7 @@ def launch(spec: RunSpec, listener: Listener) -> RunSummary:
             with (
                 spec.run.downloading(spec.run.metrics.path.name),
                 on_drain(partial(_save_now, spec, listener)),
-                repeating(Missing(placement, listener).look, _LOOK_SECONDS, "the question how many nodes there are"),
+                repeating(Missing(placement, listener).look, _LOOK_SECONDS),
             ):
                 outcome: WorkerOutcome = watch(trainer.fit, follower, spec.run.stop).return_value
         except (TrainingFailedError, RayError) as error:

@@ -62,6 +62,18 @@ def test_an_address_where_nobody_listens_is_refused_at_once(tmp_path: Path, monk
         assert _refusal(tmp_path, "resources.workers=1").startswith(sentence)
 
 
+def test_a_cluster_that_is_not_there_is_refused_before_images_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(*_: Any) -> None:
+        raise AssertionError("images were read")
+
+    monkeypatch.setattr("ebclab.training.ray_train.launch.require_labels", read)
+    monkeypatch.setattr("ray._private.services.canonicalize_bootstrap_address", lambda address: None)
+    named = "resources.workers=1", "resources.address=auto"
+    assert _refusal(tmp_path, *named).startswith("resources.address: no cluster runs on this machine, got auto; ")
+
+
 NOWHERE = "resources.address=nowhere"
 OF_EIGHT = "resources.workers=8", "method.batch_norm_groups=4"
 REFUSED: dict[str, tuple[str, tuple[str, ...], str]] = {
@@ -111,7 +123,7 @@ def test_another_version_of_ray_is_named(tmp_path: Path, monkeypatch: pytest.Mon
         raise RuntimeError("Version mismatch: The cluster was started with:\n    Ray: 2.9.0\n    Python: 3.11.7\n")
 
     monkeypatch.setattr(ray, "init", refuse)
-    monkeypatch.setattr("ray._private.services.canonicalize_bootstrap_address", lambda address: None)
+    monkeypatch.setattr("ray._private.services.canonicalize_bootstrap_address", lambda address: "local")
     refusal = _refusal(tmp_path, "resources.workers=1", "resources.address=auto")
     assert "resources.address: auto: Version mismatch: The cluster was started with: Ray: 2.9.0" in refusal
     assert "\n" not in refusal
