@@ -141,7 +141,7 @@ def evaluate_run(
     train, test = (with_channels(part, trained.in_channels, config.method_name) for part in (seen.train, seen.test))
     if repeated := num_repeated(train, test):
         _log.warning("%s: %d of %d test images are also training images", seen.name, repeated, len(test))
-    if not train_limit:
+    if not (train_limit or must_have_test):  # studies and sweeps say what their numbers are of
         tell_of_labels(trained, seen.name, len(train))
     train = limit(train, train_limit)
     device = resolve_device(config.resources.device)

@@ -13,6 +13,7 @@ from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
 from ebclab.config import to_yaml
+from ebclab.config.addresses import OWN
 from ebclab.data.sources.load import load_both
 from ebclab.errors import EbclabError, StoreError, TrainingError, UserError
 from ebclab.evaluation.comparison import Measurements
@@ -137,6 +138,10 @@ def _read_test_set(
         new = {confirming_run(source, seed): (source, seed) for seed in seeds if seed not in tested[source]}
         if gone := [name for name in new if not folder.run(name).newest_checkpoint()]:
             say_untested(source, f"{folder.run(gone[0]).address}: no checkpoint is left")
+        elif new and launch.plan.config.data.name.startswith(OWN):
+            run = folder.run(next(iter(new))).address
+            remedy = f"measure its runs with ebclab.evaluate({run!r}, images=(train, test))"
+            say_untested(source, f"its images were given from Python; {remedy}")
         else:
             runs |= new
     if runs:

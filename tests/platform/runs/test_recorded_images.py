@@ -124,8 +124,9 @@ def test_probes_that_learn_from_more_images_than_the_run_say_so(tmp_path: Path, 
         assert ("probes learn from the labels of all" in caplog.text) == (one == "one")
     assert f"all {len(small_images())} training images, the run was trained on 32; " in caplog.text
     caplog.clear()
-    background.warn_once.cache_clear()
-    ebclab.evaluate(limited, images=(small_images(), small_images(2)), only=["knn"], train_limit=32)
+    for told in ({"train_limit": 32}, {"must_have_test": True}):
+        background.warn_once.cache_clear()
+        ebclab.evaluate(limited, images=(small_images(), small_images(2)), only=["knn"], **told)
     assert "probes learn" not in caplog.text
 
 

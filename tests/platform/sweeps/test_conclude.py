@@ -343,6 +343,17 @@ def test_no_copy_of_a_run_stays_where_a_cluster_has_read_it(sweep, fake, tmp_pat
     assert [path.name for path in copies.values() if path.exists()] == ["user"]
 
 
+def test_images_given_from_python_have_no_test_set_and_the_way_to_measure_is_said(sweep, no_test_set, monkeypatch):
+    monkeypatch.setattr(RunFolder, "newest_checkpoint", lambda run: "there")
+    sweep.confirm("0001", 0.9)
+    config = replace(sweep.plan.config, data=replace(sweep.plan.config.data, name="own:mine"))
+    assert sweep.conclude(top=1, seeds=1, config=config).test is None
+    run = sweep.folder.run("confirm-0001-seed1").address
+    said = f"its images were given from Python; measure its runs with ebclab.evaluate({run!r}, images=(train, test))"
+    assert sweep.display.notes == [f"no test score: {said}"]
+    assert sweep.log.last_event("not_tested")["reason"] == said
+
+
 def test_a_run_that_cannot_be_read_leaves_its_settings_untested_and_others_tested(sweep, fake):
     sweep.confirm("0001", 0.9, 0.8)
     sweep.confirm("baseline", 0.8, 0.7)
