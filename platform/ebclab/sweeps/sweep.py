@@ -97,11 +97,7 @@ def sweep(
     log = folder.read_log()
     learnt = _what_was_learnt(log, warm_start, plan, methods)
     folder.require_creatable()
-    if plan.config.resources.cluster != "local":
-        set_ray_switches()
-        from ebclab.cluster.join import require_cluster
-
-        require_cluster(plan.config.resources.cluster)  # before images are read, which may take long
+    _require_cluster(plan.config.resources.cluster)  # before images are read, which may take long
     split = given or load(plan.config.data)
     require_same_images(folder.address, split, log.images)
     if checked not in ("", split.content):
@@ -122,6 +118,14 @@ def sweep(
 
     with trained_sweep(launch) as (log, each):
         return conclude(launch, log, probes, references=references, each=each)
+
+
+def _require_cluster(address: str) -> None:
+    if address != "local":
+        set_ray_switches()
+        from ebclab.cluster.join import require_cluster
+
+        require_cluster(address)
 
 
 def require_same_images(where: str, split: Split, expected: str) -> None:

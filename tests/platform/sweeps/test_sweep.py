@@ -206,3 +206,15 @@ def test_a_forecast_waits_for_the_device_and_leaves_out_the_recording_of_a_step(
     scored = (len(split.train) + len(split.holdout)) / config.training.batch_size / 6
     assert found == pytest.approx(0.71 * (len(split.train) // config.training.batch_size + scored))
     assert device.now % 60 < 5.0  # three seconds of steps, beside the first ones
+
+
+def test_a_cluster_that_is_not_there_is_refused_before_images_are_read(
+    sweep_plan: Plans, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(data: DataConfig) -> Split:
+        raise AssertionError("images were read")
+
+    monkeypatch.setenv("RAY_ADDRESS", "nowhere")
+    with pytest.raises(UserError, match=r"^resources.address: not an address of a Ray cluster, got nowhere"):
+        sweep(sweep_plan(), sweeps=tmp_path, load=load)
+    assert [*tmp_path.iterdir()] == []
