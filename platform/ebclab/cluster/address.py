@@ -100,8 +100,10 @@ def require_answer(address: str, *, discovered: bool = False) -> None:
     try:
         connection = socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER_SECONDS)
     except (OSError, UnicodeError) as error:  # UnicodeError: an invalid host name
+        is_recorded = discovered and os.environ.get("RAY_ADDRESS") != address
+        got = f"auto, by Ray's record on this machine {address}" if is_recorded else address
         raise UserError(
-            f"resources.address: no cluster answers, got {address} ({error}); "
+            f"resources.address: no cluster answers, got {got} ({error}); "
             "check RAY_ADDRESS and that the cluster is up, or leave it out to use this machine alone"
         ) from error
     source, is_sent = token_source(os.environ), sends_token(os.environ, unasked=discovered)

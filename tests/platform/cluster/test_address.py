@@ -2,6 +2,7 @@
 
 import http.server
 import os
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -176,3 +177,14 @@ def test_what_is_no_address_is_refused_before_anybody_is_asked(address: str) -> 
 def test_a_name_that_no_host_can_have_is_one_where_nobody_answers() -> None:
     for name in ("gpu..example.org", f"{'long' * 20}.org"):
         assert f"resources.address: no cluster answers, got {name}:6379 (" in _refusal(f"{name}:6379")
+
+
+def test_a_head_that_ended_and_that_only_ray_s_record_names_is_told_from_an_address_of_the_user(monkeypatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "auto")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound but not listening: a connection is refused
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        assert f"got auto, by Ray's record on this machine {address} (" in _refusal(address, discovered=True)
+        assert f"got {address} (" in _refusal(address)
+        monkeypatch.setenv("RAY_ADDRESS", address)
+        assert f"got {address} (" in _refusal(address, discovered=True)
