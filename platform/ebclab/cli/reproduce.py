@@ -91,13 +91,16 @@ def _show(plan: StudyPlan, folder: ReproductionFolder) -> None:
     about, cost = plan.study.about, estimate(plan)
     _echo(about.title)
     _echo(about.asks)
+    seeds = dict[str, list[int]]()
     for name, config in plan.runs.items():
         facts = (
             f"{config.method_name} on {config.data.name}, {config.encoder.name}, "
             f"{count(config.training.epochs, 'epoch')}, batch {config.training.batch_size}"
         )
         measured = " and ".join(f'"{plan.study.columns[cell.column].title}"' for cell in plan.cells_of(name))
-        _echo(f"{name}: {facts}; for {measured}", "  ")
+        seeds.setdefault(f"{name.removesuffix(f'-seed{config.seed}')}: {facts}; for {measured}", []).append(config.seed)
+    for line, of in seeds.items():
+        _echo(line + (f"; {len(of)} runs" if len(of) > 1 else ""), "  ")
     for claim in plan.study.claims:
         _echo(f"claim: {claim.says}", "  ")
     for title, why in plan.left_out.items():

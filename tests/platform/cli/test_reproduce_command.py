@@ -65,12 +65,14 @@ def test_a_race_is_timed_by_the_log_and_says_on_which_machine(ebclab: Ebclab) ->
 def test_show_prints_runs_and_cost_and_trains_nothing(ebclab: Ebclab) -> None:
     shown = ebclab("reproduce", "ebclr/table1", "--scale", "paper", "--show").ok
     text = " ".join(shown.out.split())
-    assert 'ebclr-cifar10-seed0: ebclr on cifar10, resnet18, 100 epochs, batch 128; for "CIFAR-10' in text
+    assert 'ebclr-cifar10: ebclr on cifar10, resnet18, 100 epochs, batch 128; for "CIFAR-10' in text
     assert "40 runs" in text
     assert "1 seed (0): as in the paper" in text
     assert "GPU h on GPU, estimated: operations of the passes" in text
     assert "ebclr on digits, small, 1 epoch, batch 16;" in ebclab("reproduce", "ebclr/table1", "--show").out
-    assert "2 seeds (0, 1): as in the paper" in ebclab("reproduce", "vem/table12", "--scale", "paper", "--show").out
+    repeated = ebclab("reproduce", "vem/table12", "--scale", "paper", "--show").out
+    assert "2 seeds (0, 1): as in the paper" in repeated
+    assert "; 2 runs\n" in repeated, "a line for each seed"
     assert not Path("reproductions").exists()
 
 
@@ -186,7 +188,7 @@ def test_a_study_of_ones_own_runs_from_its_file_and_is_of_no_paper(ebclab: Ebcla
     refused = ebclab("reproduce", "my-question.yaml").refusal
     assert "own-my-question-smoke/runs/cold-seed0/config.yaml: method.name: missing; " in refused
     listed = " ".join(ebclab("reproduce", "my-question.yaml", "--scale", "paper", "--show").ok.out.split())
-    assert "cold-seed0: simclr on digits, small, 200 epochs" in listed
+    assert "cold: simclr on digits, small, 200 epochs" in listed
     assert "1 seed (0): one, as --seeds names none" in listed
 
 
