@@ -109,15 +109,22 @@ def _with_fitting_warmup(mapping: Plain, of_recipe: Plain, typed: Plain) -> Plai
     epochs = _value(typed, "training", "epochs")
     if _value(typed, "optimizer", "warmup_epochs") is not None or not warmup or not usual or not epochs:
         return mapping
-    if not 0 < epochs < warmup:
+    if (shorter := fitting_warmup(warmup, usual, epochs)) == warmup:
         return mapping
-    shorter = round(warmup * epochs / usual, 3)
     warn_once(
         "ebclab.config",
         f"optimizer.warmup_epochs: {shorter:g} instead of the recipe's {warmup:g}, since training.epochs is {epochs:g} "
         f"instead of {usual:g}",
     )
     return merge(mapping, {"optimizer": {"warmup_epochs": shorter}})
+
+
+def fitting_warmup(warmup: float, usual: float, epochs: float) -> float:
+    """Return the epochs of a warm-up that belongs to ``usual`` epochs of training, in a training of ``epochs``.
+
+    If these are fewer than the warm-up, it is shortened as much as the training.
+    """
+    return round(warmup * epochs / usual, 3) if 0 < epochs < warmup else warmup
 
 
 def _value(layer: Plain, section: str, name: str) -> float | None:

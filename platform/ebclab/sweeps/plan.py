@@ -12,6 +12,7 @@ import yaml
 from ebclab.config import ExperimentConfig, did_you_mean, parse_experiment, to_mapping
 from ebclab.config.check import Problems, check_section, settings_of
 from ebclab.config.options import option_problems, values_of
+from ebclab.config.recipes import fitting_warmup
 from ebclab.config.yaml_text import JsonObject, Plain, from_yaml
 from ebclab.errors import ConfigError, RunError, UserError
 from ebclab.evaluation.comparison import ENOUGH_SEEDS
@@ -27,6 +28,7 @@ from ebclab.sweeps.space.space import Settings, Space, parse_space
 
 TRIALS = 16
 FEW_SEEDS = 3
+WARMUP = "optimizer.warmup_epochs"
 T = TypeVar("T")
 Tested = Literal["winner", "all"]
 MAY_CHANGE = (
@@ -228,9 +230,13 @@ def trial_config(
 ) -> ExperimentConfig:
     """Return the settings of one trial. Trials are scored and saved after every epoch, so that they can stop there.
 
-    A trial that ``confirms`` settings is scored on the images kept for that, if there are any.
+    A warm-up that is not searched is shortened as ``fitting_warmup`` says. A trial that ``confirms`` settings is scored
+    on the images kept for that, if there are any.
     """
     chosen = apply_settings(config, settings)
+    if WARMUP not in settings:
+        warmup = fitting_warmup(config.optimizer.warmup_epochs, config.training.epochs, epochs)
+        chosen = replace(chosen, optimizer=replace(chosen.optimizer, warmup_epochs=warmup))
     chosen = replace(
         chosen,
         seed=seed,

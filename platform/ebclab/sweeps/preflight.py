@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ebclab.config import ExperimentConfig
+from ebclab.config.recipes import fitting_warmup
 from ebclab.data.class_labels import num_unlabelled
 from ebclab.data.holdout import Split, limit
 from ebclab.data.preprocessing import preprocessing_for
@@ -27,7 +28,7 @@ from ebclab.runs.initial_weights import InitialWeights
 from ebclab.runs.trained_encoder import untrained_encoder
 from ebclab.sweeps.display import SweepDisplay
 from ebclab.sweeps.folder import SweepFolder
-from ebclab.sweeps.plan import SweepPlan, trial_config
+from ebclab.sweeps.plan import WARMUP, SweepPlan, trial_config
 from ebclab.sweeps.resources import Limits
 from ebclab.sweeps.space.space import Point, Settings
 from ebclab.training.captured import AS_THEY_ARE
@@ -110,7 +111,7 @@ def require_trainable(
     method_class = methods[plan.config.method_name]
     own: list[str] = []  # problems of the run's own settings; reported once, not for every end
     problems: dict[str, None] = {}  # ordered, each line once
-    warnings: list[str] = []
+    warnings = list(_shorter_warmup(plan))
     for settings in _one_at_a_time(plan):
         named = ", ".join(f"{name}={value}" for name, value in settings.items()) or "the run's own settings"
         try:
@@ -126,6 +127,17 @@ def require_trainable(
     if problems:
         raise ConfigError(list(problems))
     return warnings
+
+
+def _shorter_warmup(plan: SweepPlan) -> Iterator[str]:
+    """Yield a line if trials of the search are shorter than the warm-up, which is then shortened in them."""
+    usual, whole = plan.config.optimizer.warmup_epochs, plan.config.training.epochs
+    shorter = fitting_warmup(usual, whole, plan.epochs)
+    if shorter != usual and WARMUP not in plan.space.by_name:
+        yield (
+            f"{WARMUP}: {shorter:g} instead of {usual:g} in the search, since --epochs is {plan.epochs} instead of "
+            f"the run's {whole}"
+        )
 
 
 def _one_at_a_time(plan: SweepPlan) -> Iterator[Settings]:

@@ -11,16 +11,15 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from ebclab.config.recipes import fitting_warmup
 from ebclab.evaluation.answers import Answers
 from ebclab.runs.stop_request import Stop
 from ebclab.sweeps.log import Kind, SweepLog, Trial
-from ebclab.sweeps.plan import SweepPlan
+from ebclab.sweeps.plan import WARMUP, SweepPlan
 from ebclab.sweeps.policies.population import at_exchange, exploit
 from ebclab.sweeps.policies.stopping import decide
 from ebclab.sweeps.results import confirming_run, to_confirm
 from ebclab.sweeps.space.space import Point, Settings
-
-_WARMUP = "optimizer.warmup_epochs"
 
 
 class SearchProposals:
@@ -199,7 +198,9 @@ class SweepScheduler:
             self._log.append("epoch", trial=trial_id, epoch=epoch, objective=objective, seconds=total, metrics=metrics)
         if epoch < trial.epochs_done:  # reported and decided on before
             return False
-        warmup = trial.settings.get(_WARMUP, self._plan.config.optimizer.warmup_epochs)
+        whole = self._plan.config
+        usual = fitting_warmup(whole.optimizer.warmup_epochs, whole.training.epochs, trial.epochs)
+        warmup = trial.settings.get(WARMUP, usual)
         if reason := decide(trial, self.trials, self._plan.rules, warmup_epochs=warmup):
             state = "diverged" if reason.startswith("diverged") else "stopped"
             self._log.append("ended", trial=trial_id, state=state, reason=reason, seconds=trial.seconds)

@@ -210,9 +210,15 @@ def test_a_trials_run_is_scored_and_saved_after_every_epoch_with_its_own_setting
 
 
 def test_settings_that_contradict_each_other_make_no_trial(sweep_plan: Plans) -> None:
-    config = sweep_plan("optimizer.warmup_epochs=3").config
     with pytest.raises(ConfigError, match=r"optimizer\.warmup_epochs: must not exceed training\.epochs"):
-        trial_config(config, {}, seed=0, epochs=2)
+        trial_config(sweep_plan().config, {"optimizer.warmup_epochs": 3.0}, seed=0, epochs=2)
+
+
+@pytest.mark.parametrize(("epochs", "warmup"), [(6, 3.0), (3, 3.0), (2, 1.0), (1, 0.5)])  # 3 of 6 epochs
+def test_a_trial_shorter_than_the_warmup_has_the_same_share_of_warmup(sweep_plan, epochs, warmup):
+    config = sweep_plan("optimizer.warmup_epochs=3").config
+    assert config.training.epochs == 6
+    assert trial_config(config, {}, seed=0, epochs=epochs).optimizer.warmup_epochs == warmup
 
 
 @pytest.mark.parametrize(
