@@ -23,7 +23,7 @@ from ebclab.card.images import class_and_file, named_set, parts_of
 from ebclab.card.measuring import FeatureStore
 from ebclab.card.request import CardRequest, SearchRequest
 from ebclab.card.subject import Subject, open_subject
-from ebclab.config.addresses import absolute, is_address
+from ebclab.config.addresses import PARQUET, absolute, is_address
 from ebclab.config.options import option_problems
 from ebclab.config.yaml_text import JsonObject
 from ebclab.data.holdout import limit
@@ -42,6 +42,10 @@ from ebclab.storage import atomic
 
 _LARGEST = 256 << 20  # bytes of one image file
 _ACROSS = 7  # images in a row of a picture
+_NO_FILES = (
+    "A prepared set keeps no file names: images are named by their part and their place in it, from 0; "
+    "--dataset folder:PATH searches the files themselves."
+)
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,7 @@ class SearchResult:
 
     tables: tuple[Table, ...]
     page: str  # path or address
+    note: str = ""  # why images found have no file names; empty if they have
 
 
 @as_before()
@@ -88,9 +93,14 @@ def search(request: SearchRequest, on_progress: OnProgress = silent) -> SearchRe
         sections.append(Section(Path(file).name, (picture, replace(tables[-1], title=""))))
     sizes = ", ".join(count(len(each), f"{part} image") for part, each in parts.items())
     facts = {"encoder": f"{subject.address}: {subject.origin}", "images": f"{measured.name}: {sizes}"}
+    note = _NO_FILES if measured.name.startswith(PARQUET) else ""
     head = Section(
         f"Images most similar to {Path(request.images[0]).name if len(queries) == 1 else f'{len(queries)} images'}",
-        (Facts(tuple(facts.items())), Remark("Similarity is the cosine of features: 1 is the same direction.", "note")),
+        (
+            Facts(tuple(facts.items())),
+            Remark("Similarity is the cosine of features: 1 is the same direction.", "note"),
+            *([Remark(note, "note")] if note else []),
+        ),
         is_head=True,
     )
     beside = ", ".join(place.path.with_suffix(suffix).name for suffix in (".csv", ".json"))
@@ -98,7 +108,7 @@ def search(request: SearchRequest, on_progress: OnProgress = silent) -> SearchRe
     rows = tuple((file, *row) for file, table in zip(request.images, tables, strict=True) for row in table.rows)
     columns = ("searched for", *tables[0].columns)
     plain = [dict(zip(columns, (getattr(cell, "value", cell) for cell in row), strict=True)) for row in rows]
-    return SearchResult(tuple(tables), place.write(document, Table("", columns, rows), plain))
+    return SearchResult(tuple(tables), place.write(document, Table("", columns, rows), plain), note)
 
 
 def _content(file: str) -> bytes:

@@ -155,9 +155,10 @@ def search(request: SearchRequest) -> None:
     ebclab search timm/resnet18 cat.jpg dog.jpg --dataset folder:PHOTOS
     """
     from ebclab.card.search import search as find
+    from ebclab.document.document import Remark
     from ebclab.document.text import print_blocks
 
     with progress_bar() as on_progress:
         found = find(request, on_progress)
-    print_blocks(found.tables)
+    print_blocks([*found.tables, *([Remark(found.note)] if found.note else [])])
     say(f"wrote {found.page}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, field, fields
-from typing import Any, get_type_hints
+from typing import Any, get_origin, get_type_hints
 
 from ebclab.config.check import bounds_in_words, short, within
 from ebclab.config.check import choices as literal_choices
@@ -92,6 +92,9 @@ def option_problems(options: Any) -> list[str]:
     hints, lines = get_type_hints(type(options)), []
     for entry in (each for each in fields(options) if "doc" in each.metadata):
         given, word = getattr(options, entry.name), word_of(entry)
+        if isinstance(given, str) and get_origin(hints[entry.name]) is tuple:  # its letters would be taken one by one
+            lines.append(f"{word}: a tuple is needed, got {given!r}; write ({given!r},)")
+            continue
         words = [*entry.metadata["choices"], *filter(None, literal_choices(hints[entry.name]))]
         for value in given if isinstance(given, tuple) else (given,):
             if isinstance(value, str) and value and words and value not in words:

@@ -258,3 +258,20 @@ def test_what_cannot_be_written_is_a_sentence(more: list[str], said: str, capsys
 )
 def test_cosines_have_as_many_digits_as_tell_them_apart_up_to_the_exact_ones(cosines, shown):
     assert cosines_apart(cosines) == shown
+
+
+def test_why_images_of_a_prepared_set_have_no_file_names_is_said(photos: dict[str, np.ndarray]) -> None:
+    put(Path("query.png"), encoded(photos["train/dog/1.png"]))
+    every = np.stack([np.ascontiguousarray(image.transpose(2, 0, 1)) for image in photos.values()], axis=0)
+    columns = {"image": pa.FixedShapeTensorArray.from_numpy_ndarray(every), "label": np.arange(len(every)) % 2}
+    parquet.write_table(pa.table(columns), "set.parquet")
+    found = search(SearchRequest("pixels", ("query.png",), dataset="parquet:set.parquet"))
+    assert str(found.tables[0].rows[0][3]) == f"train {[*photos].index('train/dog/1.png')}"
+    assert found.note.startswith("A prepared set keeps no file names: ")
+    assert found.note in Path(found.page).read_text(encoding="utf-8")
+    assert search(SearchRequest("pixels", ("query.png",), dataset="folder:photos")).note == ""
+
+
+def test_one_file_where_several_may_be_is_no_list_of_letters() -> None:
+    with pytest.raises(UserError, match=r"^IMAGE\.\.\.: a tuple is needed, got 'query\.png'; write \('query\.png',\)$"):
+        search(SearchRequest("pixels", "query.png"))  # type: ignore[arg-type]
