@@ -8,6 +8,7 @@ contain their true values, including that of the winning settings. Measured on s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from statistics import fmean, stdev
 from typing import NamedTuple
@@ -44,8 +45,13 @@ def mean_and_interval(measured: Measurements, num_compared: int, *, is_rate: boo
     it is Student's t interval and accounts for other seeds only.
 
     ``num_compared`` means have simultaneous coverage; the interval of a rate is clipped to [0, 1].
+
+    Raises:
+        ValueError: A value is NaN or infinite.
     """
     values = list(measured.by_seed.values())
+    if lost := {seed: value for seed, value in measured.by_seed.items() if not math.isfinite(value)}:
+        raise ValueError(f"by_seed: a mean is over finite numbers, got {lost}; leave these seeds out")
     mean = fmean(values)
     if len(values) < 2:
         return Interval(mean)

@@ -202,3 +202,9 @@ def test_a_score_holds_what_it_was_made_from() -> None:
     assert (score.per_seed, score.seeds, score.num_images) == ((0.8, 0.9), (4, 5), 100)
     exact = score_of("knn", right[:1], keys, detail="how")
     assert (exact.seeds, exact.per_seed, exact.std) == ((), (), None)
+
+
+@pytest.mark.parametrize("values", [[0.5, math.nan], [math.inf, 0.5, 0.25], [math.nan]])
+def test_a_number_that_is_not_finite_has_no_mean(values: list[float]) -> None:
+    with pytest.raises(ValueError, match=r"by_seed: a mean is over finite numbers, got \{\d: (nan|inf)\}; leave these"):
+        mean_and_interval(over_seeds(*values), 1, is_rate=False)
