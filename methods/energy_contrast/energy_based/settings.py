@@ -129,8 +129,9 @@ class VemConfig:
     num_steps: int = setting(10, "Moves of the bank in a training step.", unit="moves", minimum=1, symbol="eta")
     key_encoder: Literal["momentum", "shared"] = setting(
         "momentum",
-        "Network of the keys. momentum: a slow copy of the queries', without gradient; shared: the queries' own, with "
-        "gradient, as the paper lists it, which collapses where views differ as much as images.",
+        "Which network embeds the keys. momentum: a slowly moving copy of the query network, without gradient; shared: "
+        "the query network itself, with gradient, as in the paper's listing; it collapses if views differ as much as "
+        "images do.",
     )
     key_momentum: float = setting(
         0.99, "Share of the momentum key network that a step keeps.", minimum=0.0, maximum=1.0, symbol="m"
