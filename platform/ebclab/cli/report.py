@@ -84,14 +84,17 @@ def report(given: _ReportOptions) -> None:
         return _report_comparison(given)
     if given.optuna is not None and any(holds(each, RUN.settings) for each in given.folders):
         raise UserError("--optuna: of sweeps only, got runs; leave it out")
+    tables = None
+    if given.latex is not None:
+        tables = _tables_of(document_of(*given.folders, price_per_gpu_hour=given.price_per_gpu_hour))
     where = write_page(*given.folders, to=given.to, price_per_gpu_hour=given.price_per_gpu_hour)
     page = PurePosixPath(where.partition("?")[0])
     say(f"report: {where}")
     say(f"beside it: {page.with_suffix('.csv').name}, {page.with_suffix('.json').name}")
     if given.optuna is not None:
         _write_journal([*given.folders], given.optuna)
-    if given.latex is not None:
-        _write_latex(document_of(*given.folders, price_per_gpu_hour=given.price_per_gpu_hour), given.latex)
+    if given.latex is not None and tables is not None:
+        _write_latex(tables, given.latex)
 
 
 def _watch(given: _ReportOptions, *, is_comparison: bool) -> None:
@@ -137,13 +140,18 @@ def _require_place_of_latex(to: str) -> None:
         raise UserError(f"--latex: no such folder, got {path.parent}; make it first")
 
 
-def _write_latex(document: Document, to: str) -> None:
-    """Write the tables of a document for a paper."""
+def _tables_of(document: Document) -> str:
+    """Return the tables of a document for a paper; refuse a document without any."""
     from ebclab.document.text import as_latex
-    from ebclab.storage.atomic import write_text
 
     if not (tables := as_latex(document)):
         raise UserError(f"--latex: the page has no table with rows, got {document.title}; leave it out")
+    return tables
+
+
+def _write_latex(tables: str, to: str) -> None:
+    from ebclab.storage.atomic import write_text
+
     try:
         write_text(expanded(to), tables)
     except OSError as error:
@@ -157,8 +165,9 @@ def _report_comparison(given: _ReportOptions) -> None:
     from ebclab.comparisons.plan import ComparisonFolder
 
     refuse_given(given, ("to", "price_per_gpu_hour", "optuna"), _NOT_OF_COMPARISONS)
+    tables = None if given.latex is None else _tables_of(_comparison_now(given.folders[0]))
     folder = page_of(ComparisonFolder.at(given.folders[0])).folder
     say(f"report: {folder.address_of(folder.page)}")
-    say(f"beside it: {folder.table.name}, {folder.result.name}")
-    if given.latex is not None:
-        _write_latex(_comparison_now(given.folders[0]), given.latex)
+    say(f"beside it: {folder.table.name}, {folder.result.name}, comparison.csv, comparison.tex")
+    if given.latex is not None and tables is not None:
+        _write_latex(tables, given.latex)

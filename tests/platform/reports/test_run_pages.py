@@ -307,3 +307,10 @@ def test_curves_of_runs_whose_steps_are_unknown_are_by_steps(tmp_path: Path) -> 
     run.metrics.path.write_text("\n".join(kept) + "\n")
     drawn = curves([open_run(run.path)])
     assert drawn[0].figure["layout"]["xaxis"]["title"]["text"] == "steps"
+
+
+@pytest.mark.usefixtures("places")
+def test_a_page_without_tables_is_not_written_where_these_are_asked_for() -> None:
+    assert main(["report", "runs/first", "--latex", "t.tex"]) == 2
+    assert not Path("runs/first/report.html").exists()
+    assert not Path("t.tex").exists()
