@@ -40,8 +40,8 @@ def announce(
         Path | None, typer.Argument(help="Configuration copied by `ray up`: ~/ray_bootstrap_config.yaml.")
     ] = None,
     most: Annotated[
-        int, typer.Option("--most", min=0, help="Largest number of workers at the same time, instead of a file.")
-    ] = 0,
+        int | None, typer.Option("--most", min=1, help="Largest number of workers at the same time, instead of a file.")
+    ] = None,
     cpus: Annotated[int, typer.Option("--cpus", min=0, help="CPUs per worker.")] = 1,
     gpus: Annotated[int, typer.Option("--gpus", min=0, help="GPUs per worker.")] = 0,
 ) -> None:
@@ -59,16 +59,16 @@ def announce(
     from ebclab.cluster.announce import announce as report
     from ebclab.errors import UserError
 
-    if (file is None) == (most == 0):
-        raise UserError(
-            f"cluster announce: either a file or --most, got {file or 'neither'}; see `ebclab cluster announce --help`"
-        )
+    if (file is None) == (most is None):
+        got = "neither" if file is None else f"{file} and {most}"
+        raise UserError(f"cluster announce: either a file or --most, got {got}; see `ebclab cluster announce --help`")
     if file and (cpus, gpus) != (1, 0):
         raise UserError(
             f"cluster announce: --cpus and --gpus belong to --most, got {cpus} and {gpus} with {file}, which has its "
             "own; leave them out"
         )
-    say(report(growth_of(file) if file else Growth({"workers": (most, {"CPU": cpus, "GPU": gpus})}, most)))
+    number = most or 0
+    say(report(growth_of(file) if file else Growth({"workers": (number, {"CPU": cpus, "GPU": gpus})}, number)))
 
 
 @app.command("watch")
