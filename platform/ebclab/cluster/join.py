@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -93,7 +94,7 @@ def _init(address: str, folder: Path | None) -> None:
     else:
         options |= {"include_dashboard": False, "_temp_dir": str(folder), "num_cpus": usable_processors()}
     try:
-        with nullcontext() if folder is None else on_loopback():
+        with _own_sigterm(), nullcontext() if folder is None else on_loopback():
             ray.init(address=address, **options)
     except (ConnectionError, ValueError, RuntimeError, RayError) as error:
         reason = " ".join(str(error).split())
@@ -116,6 +117,18 @@ def _init(address: str, folder: Path | None) -> None:
             f"{where}: did not start, got {' '.join(str(error).split())} "
             "Other programs may keep the processors busy: end them, or try again when they have ended"
         ) from error
+
+
+@contextmanager
+def _own_sigterm() -> Iterator[None]:
+    """Undo what Ray does to SIGTERM in this block: it then interrupts, as Ctrl-C does, unless the user handles it."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        is_main = threading.current_thread() is threading.main_thread()  # no other may set a handler
+        if is_main and before is not None:  # None: one that is not Python's
+            signal.signal(signal.SIGTERM, signal.default_int_handler if before is signal.SIG_DFL else before)
 
 
 def require_cluster(address: str) -> None:

@@ -37,6 +37,7 @@ from ebclab.hardware import as_before
 from ebclab.runs.jobs import Each, Kept, one_by_one, work_at_once
 from ebclab.runs.measured_references import try_references
 from ebclab.runs.references import PIXELS, UNTRAINED, Protocol
+from ebclab.runs.stop_request import resumable
 from ebclab.sweeps.display import SweepDisplay, choose_sweep_display
 from ebclab.sweeps.preflight import epoch_seconds, reading_seconds, require_runnable
 from ebclab.sweeps.resources import Limits
@@ -93,7 +94,7 @@ def compare(
             shown.note(f"warning: {warning}")
     if at_once > 1:
         load = Kept(load_images)  # every process of a search loads its own: none are kept here
-    with folder.claim() as syncer:
+    with resumable(folder.address), folder.claim() as syncer:
         folder.write_plan(plan, grown)
         syncer.push()
         shown.note(f"plan {plan.digest}: {len(left)} of {len(plan.sweeps)} searches to do, in {folder.address}")
@@ -214,8 +215,7 @@ def page_of(folder: ComparisonFolder) -> ComparisonRun:
     """Write the page of the results of the comparison in ``folder`` so far, without training."""
     folder.require_free()
     found = findings_of(folder)
-    write_findings(folder, found)
-    folder.send(folder.result.name, folder.table.name, folder.page.name)
+    folder.send(*write_findings(folder, found))
     return ComparisonRun(folder, found, ())
 
 

@@ -25,6 +25,7 @@ from ebclab.runs.folder import ENVIRONMENT, RunFolder
 from ebclab.runs.jobs import work_at_once
 from ebclab.runs.measured_references import try_references
 from ebclab.runs.references import References
+from ebclab.runs.stop_request import resumable
 from ebclab.terminal import say
 from ebclab.training.display import Listener, choose_display
 from ebclab.training.pretrain import pretrain
@@ -143,7 +144,7 @@ def run_plan(
     require_data(plan, data_root)
     threads = max(1, usable_processors() // at_once) if at_once > 1 else 0
     work, names, outcomes = _Work(plan, folder, data_root, threads), list(plan.runs), dict[str, RunOutcome]()
-    with folder.enter(plan) as syncer:
+    with resumable(folder.address), folder.enter(plan) as syncer:
         results: Iterator[tuple[str, RunOutcome | TrainingError]]
         if at_once > 1:
             note(f"{count(len(names), 'run')}, {at_once} at once, each with {count(threads, 'thread')}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
@@ -125,6 +126,8 @@ def _child(work: Callable[[str], Any], name: str, writer: Connection) -> None:
         writer.send((work(name), None))
     except EbclabError as error:
         writer.send((None, error))
+    except KeyboardInterrupt:  # where nothing waits for a request to stop
+        sys.exit(InterruptedRunError.exit_code)
 
 
 def _result(reader: Connection, process: SpawnProcess) -> Any:

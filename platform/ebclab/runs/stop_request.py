@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Protocol
 
-from ebclab.errors import UserError
+from ebclab.errors import InterruptedRunError, UserError
 from ebclab.storage.signal_file import SignalFile
 
 
@@ -63,6 +63,17 @@ class FileRequest:
         """Withdraw the request."""
         self._seen, self._looked = False, -math.inf
         self._signal.clear()
+
+
+@contextmanager
+def resumable(address: str) -> Iterator[None]:
+    """Say of an interrupt in this block that what is done is saved in the folder ``address``."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise InterruptedRunError(
+            f"stopped; what is done is saved in {address}; the same command resumes from there"
+        ) from None
 
 
 @contextmanager

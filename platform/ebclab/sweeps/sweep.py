@@ -23,6 +23,7 @@ from ebclab.hardware import as_before
 from ebclab.methods_by_name import as_file_name
 from ebclab.runs.initial_weights import InitialWeights, kept_weights, read_initial_weights, with_digest
 from ebclab.runs.resume import with_own_images
+from ebclab.runs.stop_request import resumable
 from ebclab.sweeps.display import SweepDisplay, choose_sweep_display
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog
@@ -116,7 +117,7 @@ def sweep(
     from ebclab.sweeps.conclude import conclude  # imports TensorBoard
     from ebclab.sweeps.ray_tune.phase import trained_sweep  # now: Ray reads its switches when it is imported
 
-    with trained_sweep(launch) as (log, each):
+    with resumable(folder.address), trained_sweep(launch) as (log, each):
         return conclude(launch, log, probes, references=references, each=each)
 
 

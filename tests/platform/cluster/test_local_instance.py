@@ -14,6 +14,7 @@ import ray
 from ray._private import services
 from tests.support.waiting import until
 
+from ebclab.cluster.join import _init
 from ebclab.cluster.local_instance import on_loopback, private_instance
 from ebclab.errors import UserError
 
@@ -230,3 +231,22 @@ def test_after_an_instance_of_its_own_a_process_wants_tokens_as_it_did_before(be
     done = subprocess.run([sys.executable, "-c", STARTED], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == said
+
+
+def test_sigterm_interrupts_as_ctrl_c_does_after_ray_has_started_unless_the_user_handles_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Ray itself sets a handler that ends the process without a word."""
+    monkeypatch.setattr(ray, "init", lambda **_: signal.signal(signal.SIGTERM, lambda *_: sys.exit(15)))
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        _init("192.0.2.1:6379", None)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
+        asked: list[int] = []
+        signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))
+        _init("192.0.2.1:6379", None)
+        signal.raise_signal(signal.SIGTERM)
+        assert asked == [signal.SIGTERM]
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -24,6 +24,8 @@ from ebclab.runs.jobs import work_at_once
 def work(name):
     if name == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
+    if name == "interrupted":
+        raise KeyboardInterrupt
     if name == "refused":
         raise RunError("refused: got a bad folder")
     if name.startswith("slow"):
@@ -46,7 +48,9 @@ if __name__ == "__main__":
 
 def _started(folder: Path, *names: str) -> subprocess.Popen[str]:
     (folder / "work.py").write_text(WORK)
-    return subprocess.Popen([sys.executable, "work.py", *names], cwd=folder, stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        [sys.executable, "work.py", *names], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
 
 
 def _wait_for(*files: Path) -> None:
@@ -91,13 +95,15 @@ def test_two_runs_at_once_have_the_numbers_of_one_after_the_other_and_none_is_do
             r"(?=.*a A\n)(?=.*b B\n)(. .\n)*"  # in the order in which they end
             r"killed its process was ended by signal 9 \(Killed\), [^\n]* \(--at-once\); [^\n]*\n(. .\n)*",
         ),
+        (["interrupted"], r"interrupted its process ended with code 130; the same command resumes\n"),
         (["refused", "slow"], r"RunError refused: got a bad folder\n"),
     ],
 )
 def test_results_and_errors_of_processes_arrive(tmp_path: Path, names: list[str], lines: str) -> None:
     command = _started(tmp_path, *names)
-    output, _ = command.communicate(timeout=60)
+    output, errors = command.communicate(timeout=60)
     assert re.fullmatch(lines, output, re.DOTALL), output
+    assert "Traceback" not in errors
     assert (tmp_path / "slow.pid").exists() == (tmp_path / "slow.saved").exists()
 
 

@@ -6,7 +6,8 @@ import threading
 
 import pytest
 
-from ebclab.runs.stop_request import StopFlag, stop_on_signals
+from ebclab.errors import InterruptedRunError
+from ebclab.runs.stop_request import StopFlag, resumable, stop_on_signals
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -44,3 +45,9 @@ def test_outside_the_main_thread_nothing_is_touched() -> None:
     thread.start()
     thread.join()
     assert seen == [before]
+
+
+def test_an_interrupt_says_where_what_is_done_is_saved() -> None:
+    saved = "what is done is saved in some/folder; the same command resumes"
+    with pytest.raises(InterruptedRunError, match=saved), resumable("some/folder"):
+        raise KeyboardInterrupt
