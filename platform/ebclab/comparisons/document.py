@@ -276,7 +276,7 @@ def comparison_document(findings: ComparisonFindings, versions: Sequence[PlanVer
         Section("More numbers", tuple(more)),
         Section("What this does not show", (Items(tuple(what_it_does_not_show(findings))),)),
     )
-    files = "All numbers: comparison.json beside this page; tables: comparison.md."
+    files = "All numbers: comparison.json beside this page; accuracies: comparison.csv; tables: comparison.md and .tex."
     return Document(title, "comparison", f"comparison · plan {digest}", sections, files)
 
 
@@ -462,16 +462,22 @@ def _gains(findings: ComparisonFindings, gaps: Sequence[Gap]) -> str:
 
 def what_intervals_say(findings: ComparisonFindings) -> str:
     """Return an explanation of the intervals of differences."""
-    families: tuple[Family, ...] = ("tuned", "default", "gain")
-    numbers = {family: len(findings.gaps_of(family)) for family in families}
+    families: dict[Family, str] = {
+        "tuned": "between tuned methods",
+        "default": "between default settings",
+        "gain": "of tuned over default settings",
+    }
+    numbers = {words: len(findings.gaps_of(family)) for family, words in families.items()}
+    there = ", ".join(f"{words} ({number})" for words, number in numbers.items() if number)
+    together = (
+        f" The intervals of each kind hold together: {there}. In at least 95 of 100 comparisons all of a kind contain "
+        "the true value, and the chance is shared by all that were planned. Whether a difference is larger than the "
+        "margin is judged by two one-sided tests with the same chance each, whose interval is narrower."
+    )
     return (
         "An interval of a difference says how far it would move with other seeds and other test images; runs with the "
-        "same seed are compared with each other, and so are answers about the same image. The intervals between tuned "
-        f"methods ({numbers['tuned']}), between default settings ({numbers['default']}) and of tuned over default "
-        f"settings ({numbers['gain']}) each hold together: in at least 95 of 100 comparisons all of a kind contain the "
-        "true value, and the chance is shared by all that were planned. Whether a difference is larger than the margin "
-        "is judged by two one-sided tests with the same chance each, whose interval is narrower. Intervals of single "
-        "accuracies are 95 % each. "
+        "same seed are compared with each other, and so are answers about the same image."
+        f"{together if there else ''} Intervals of single accuracies are 95 % each. "
         "With few seeds or a few hundred images all of them are rather too wide than too short. "
         f"{few_seeds(findings.request.seeds)}"
     ).strip()
@@ -544,10 +550,28 @@ def not_the_same(plan: ComparisonPlan) -> list[tuple[str, str]]:
     return list(found.items())
 
 
-def write_findings(folder: ComparisonFolder, findings: ComparisonFindings) -> None:
-    """Write the numbers, the tables and the page of a comparison."""
+def write_findings(folder: ComparisonFolder, findings: ComparisonFindings) -> list[str]:
+    """Write the numbers, the tables and the page of a comparison; return the names of the files."""
     versions = folder.read_versions()
-    write_result(folder.result, finite(as_mapping(findings, versions)), comparison_document(findings, versions))
+    content, document = finite(as_mapping(findings, versions)), comparison_document(findings, versions)
+    return write_result(folder.result, content, document, accuracies(findings))
+
+
+def accuracies(findings: ComparisonFindings) -> Table:
+    """Return the accuracies on the test images for other programs: a row for each method and each reference."""
+    found = [
+        (each.task, each.method, settings, each.accuracy(settings))
+        for each in findings.searches
+        for settings in ("default", "tuned")
+    ]
+    found += [(task, name, "", value) for task, name, value in findings.references_at]
+    rows = tuple(
+        (task.dataset, task.batch_size, task.repeat, name, settings, value.mean, value.low, value.high, value.std)
+        for task, name, settings, value in found
+        if value is not None
+    )
+    heads = ("dataset", "batch size", "repeat", "method", "settings", "accuracy", "low", "high", "std")
+    return Table("", heads, rows)
 
 
 def as_mapping(findings: ComparisonFindings, versions: Sequence[PlanVersion]) -> dict[str, object]:

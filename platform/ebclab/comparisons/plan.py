@@ -207,7 +207,7 @@ class ComparisonFolder(Workspace):
     """Paths and files of one comparison. Each sweep synchronizes its own folder.
 
     comparison.yaml  plans.json  sweeps/<method>-<dataset>-b<batch>/ and sweeps/pilot/ (sweep folders)  references.json
-    comparison.json  .md  .html
+    comparison.json  .md  .html  .csv  .tex
     """
 
     kind = COMPARISON

@@ -10,7 +10,7 @@ from pathlib import Path
 from ebclab.config.addresses import is_address
 from ebclab.document.document import Document, Table
 from ebclab.document.html import as_page
-from ebclab.document.text import as_csv, as_markdown
+from ebclab.document.text import as_csv, as_latex, as_markdown
 from ebclab.errors import RunError, UserError
 from ebclab.storage import atomic
 from ebclab.storage.object_store import RemoteFolder, remote_at, send
@@ -19,11 +19,21 @@ from ebclab.storage.workspace import Workspace
 from ebclab.sweeps.log import finite
 
 
-def write_result(numbers: Path, content: Mapping[str, object], document: Document) -> None:
-    """Write all numbers of a result as JSON, and beside them its document as Markdown and as a page."""
+def write_result(
+    numbers: Path, content: Mapping[str, object], document: Document, rows: Table | None = None
+) -> list[str]:
+    """Write all numbers of a result as JSON, and beside them its document as Markdown and as a page.
+
+    With ``rows``, these are written as CSV, and the tables of the document as LaTeX. The names of the files are
+    returned.
+    """
+    texts = {".md": as_markdown(document), ".html": as_page(document)}
+    if rows is not None:
+        texts |= {".csv": as_csv(rows), ".tex": as_latex(document)}
     atomic.write_json(numbers, with_checksum(content))
-    atomic.write_text(numbers.with_suffix(".md"), as_markdown(document))
-    atomic.write_text(numbers.with_suffix(".html"), as_page(document))
+    for suffix, text in texts.items():
+        atomic.write_text(numbers.with_suffix(suffix), text)
+    return [numbers.name, *(numbers.with_suffix(suffix).name for suffix in texts)]
 
 
 @dataclass(frozen=True)

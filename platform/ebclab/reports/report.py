@@ -14,7 +14,10 @@ from ebclab.storage.kinds import KINDS
 from ebclab.storage.object_store import holds
 
 _USUAL = ("runs", "sweeps", "comparisons")
-_OTHERS = {"comparison": "`ebclab report {}` alone writes it", "reproduction": "`ebclab reproduce` writes it"}
+_OTHERS = {
+    "comparison": "`ebclab report {}` alone writes it",
+    "reproduction": "`ebclab reproduce` writes it, with table.csv and table.tex",
+}
 
 
 def report(*places: str | Path, to: str | Path | None = None, price_per_gpu_hour: float | None = None) -> str:

@@ -32,16 +32,35 @@ from ebclab.reproductions.table import FORMATS, NOT_REACHED, NOT_RUN, UNITS, Rep
 
 
 def write_table(table: ReproducedTable, folder: ReproductionFolder) -> None:
-    """Write table.json, table.md and table.html into the folder of a reproduction."""
+    """Write table.json, .md, .html, .csv and .tex into the folder of a reproduction."""
     try:
-        write_result(folder.result, table.to_mapping(), table_document(table))
+        written = write_result(folder.result, table.to_mapping(), table_document(table), as_rows(table))
     except OSError as error:
         raise UnsavedError(
             f"{folder.address}: all was measured and the table cannot be written, got {error.strerror or error}; "
             "free some space and repeat the command",
             table,
         ) from error
-    folder.send(folder.result.name, "table.md", folder.page.name)
+    folder.send(*written)
+
+
+def as_rows(table: ReproducedTable) -> Table:
+    """Return the numbers of a reproduction for other programs: a row for each cell that was run."""
+    study = table.plan.study
+    rows = tuple(
+        (
+            study.rows[cell.row].title,
+            study.columns[cell.column].title,
+            cell.unit,
+            *((cell.ours.mean, cell.ours.low, cell.ours.high) if cell.ours else (None, None, None)),
+            len(cell.seeds),
+            cell.published and cell.published.value,
+            cell.difference,
+        )
+        for cell in table.cells
+        if not cell.not_run
+    )
+    return Table("", ("row", "column", "unit", "ours", "low", "high", "seeds", "published", "difference"), rows)
 
 
 def table_document(table: ReproducedTable) -> Document:
@@ -69,7 +88,7 @@ def table_document(table: ReproducedTable) -> Document:
         Section("Where the numbers come from", (_origin(table),)),
     )
     brand = f"{table.plan.study.name} at scale {table.plan.scale}"
-    files = "All numbers: table.json beside this page; every run: the folder runs."
+    files = "All numbers: table.json, table.csv and table.tex beside this page; every run: the folder runs."
     return Document(about.title, "reproduction", brand, sections, files)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import plotly.graph_objects as go
 
 from ebclab.document.document import Plot
+from ebclab.formatting import first_few
 from ebclab.interval import Interval
 from ebclab.reports.plots import COLOURS, add_references, epoch_ticks, error_bars, plot, range_of, reference_line
 from ebclab.reproductions.study import FACTORS, Unit
@@ -15,6 +16,7 @@ from ebclab.reproductions.table import UNITS, ReproducedCell, ReproducedTable
 
 _MOST_COLUMNS = len(COLOURS)  # in one plot, a colour each
 _FEWEST_EPOCHS = 3  # of a curve
+_NAMED = 2  # columns in a title, which differs from those of the other plots by them
 _TITLES: Mapping[Unit, str] = {"percent": "per cent", "plain": "value", "seconds": "seconds", "hours": "hours"}
 
 
@@ -98,7 +100,7 @@ def _by_row(table: ReproducedTable, cells: Sequence[ReproducedCell], columns: Se
     figure.update_yaxes(autorange="reversed", automargin=True, type="category")  # titles may be numbers
     figure.update_layout(scattermode="group")
     height = 150 + len(titles) * (16 + 12 * len(columns))
-    title = study.columns[columns[0]].title if len(columns) == 1 else "Numbers by row"
+    title = first_few([study.columns[column].title for column in columns], _NAMED)
     return plot(title, _note(table), figure, height=height)
 
 

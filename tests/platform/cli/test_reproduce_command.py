@@ -22,9 +22,8 @@ def test_a_study_is_run_and_set_beside_the_paper_and_a_second_command_trains_not
     assert "say nothing about the paper" in " ".join(first.out.split())
     assert all(len(line) <= 80 for line in first.out.splitlines() if not line.startswith("wrote "))
     folder = Path("reproductions/flatnce-figure5-smoke")
-    assert {"plan.json", "runs", "measured", "table.json", "table.md", "table.html"} <= {
-        p.name for p in folder.iterdir()
-    }
+    files = {"plan.json", "runs", "measured", "table.json", "table.md", "table.html", "table.csv", "table.tex"}
+    assert files <= {p.name for p in folder.iterdir()}
     table = json.loads((folder / "table.json").read_text())
     cells = {(cell["row"], cell["column"]): cell for cell in table["cells"]}
     assert cells["flatclr", "end"]["published"] == {"value": 0.35, "spread": None}

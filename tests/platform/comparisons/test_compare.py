@@ -309,7 +309,10 @@ def test_a_report_of_a_comparison_is_its_page(made_up, tmp_path, capsys):
     folder = made_up(request_for("simclr", "dcl")).folder
     folder.page.unlink(missing_ok=True)
     assert main(["report", str(folder.path)]) == 0
-    assert capsys.readouterr().out == f"report: {folder.page}\nbeside it: comparison.md, comparison.json\n"
+    assert (
+        capsys.readouterr().out
+        == f"report: {folder.page}\nbeside it: comparison.md, comparison.json, comparison.csv, comparison.tex\n"
+    )
     assert folder.page.is_file()
     assert main(["report", str(folder.path), "--to", str(tmp_path / "page.html")]) == 2
     assert "--to: of runs and sweeps only, got a comparison; leave it out" in capsys.readouterr().err

@@ -1,5 +1,6 @@
 """The page, the table and the JSON of a comparison: the same numbers, escaped, and no network."""
 
+import csv
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,6 +16,7 @@ from ebclab.comparisons.document import (
     comparison_document,
     facts,
     tables,
+    what_intervals_say,
     what_it_does_not_show,
     what_was_tuned,
     write_findings,
@@ -354,3 +356,29 @@ def test_the_page_says_by_what_it_was_made_and_names_the_gpu_that_trials_ran_on(
     run.mkdir()
     (run / "environment.json").write_text(json.dumps(own | {"device": "NVIDIA H200"}), encoding="utf-8")
     assert facts(comparison.findings())["machine"] == "NVIDIA H200, Z80, x86_64"
+
+
+def test_accuracies_and_tables_are_files_for_other_programs(made_up: Make) -> None:
+    """Of 200 images, tuned runs are right about 151 and default ones about 140 on average, raw pixels about 60."""
+    comparison = made_up(request_for("simclr", "dcl"))
+    comparison.refer(pixels=60)
+    found = comparison.findings()
+    written = write_findings(comparison.folder, found)
+    assert sorted(written) == [f"comparison.{suffix}" for suffix in ("csv", "html", "json", "md", "tex")]
+    rows = list(csv.DictReader((comparison.folder.path / "comparison.csv").read_text(encoding="utf-8").splitlines()))
+    shown = {(row["method"], row["settings"]): float(row["accuracy"]) for row in rows}
+    expected = {("raw pixels", ""): 60 / 200}
+    expected |= {(name, s): n / 200 for name in ("simclr", "dcl") for s, n in (("tuned", 151), ("default", 140))}
+    assert shown == pytest.approx(expected)
+    assert {(row["dataset"], row["batch size"]) for row in rows} == {("digits", "64")}
+    assert all(float(row["low"]) < float(row["accuracy"]) < float(row["high"]) for row in rows if row["settings"])
+    latex = (comparison.folder.path / "comparison.tex").read_text(encoding="utf-8")
+    assert latex.count("begin{tabular}") == sum(map(len, tables(found)))
+
+
+def test_only_intervals_that_are_there_are_counted(made_up: Make) -> None:
+    found = made_up(request_for("simclr", "dcl")).findings()
+    assert "hold together: between tuned methods (1), between default settings (1), of" in what_intervals_say(found)
+    one = replace(found, sweeps=found.sweeps[:1])
+    assert "hold together: of tuned over default settings (1). In" in what_intervals_say(one)
+    assert "hold together" not in what_intervals_say(replace(found, sweeps=()))

@@ -185,3 +185,14 @@ def test_a_plot_shows_negative_numbers_and_rows_whose_titles_are_numbers():
     (drawn,) = plots(table_of_plan(table.plan, below))
     low, high = drawn.figure["layout"]["xaxis"]["range"]
     assert low < -7 < -2 < high
+
+
+def test_plots_of_one_unit_have_different_titles():
+    columns = {f"c{n}": {"title": f"column {n}", "measure": f"log/m{n}", "unit": "plain"} for n in range(19)}
+    plan = plan_study(study_of(columns=columns, published={"cold": {"c0": 0.5}}), "small", seeds=[0])
+    wanted = {cell.wanted for cell in plan.cells}
+    outcomes = {run: RunOutcome(1.0, {each: Found(0.5, "") for each in wanted}) for run in plan.runs}
+    titles = [each.title for each in plots(table_of_plan(plan, outcomes))]
+    assert len(titles) > 1
+    assert len({*titles}) == len(titles)
+    assert titles[0].startswith("column 0, column 1 and ")

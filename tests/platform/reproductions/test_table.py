@@ -7,7 +7,7 @@ import pytest
 from ebclab.document.html import as_page
 from ebclab.document.text import as_markdown
 from ebclab.interval import Interval
-from ebclab.reproductions.document import shown_difference, shown_ours, shown_published, table_document
+from ebclab.reproductions.document import as_rows, shown_difference, shown_ours, shown_published, table_document
 from ebclab.reproductions.measure import Found, RunOutcome, Wanted
 from ebclab.reproductions.plan import plan_study
 from ebclab.reproductions.study import PublishedNumber, Study
@@ -81,3 +81,13 @@ def test_a_published_number_is_shown_as_it_was_printed(value: float | None, text
     assert shown_published(PublishedNumber(value), "percent") == text
     assert shown_published(None, "percent") == ""
     assert shown_published(PublishedNumber(value, 0.1), "percent") in (f"{text} ± 0.10", "collapsed")
+
+
+def test_numbers_are_rows_for_other_programs(study: Study):
+    rows = as_rows(_table(study, [0.4, 0.5, 0.6])).rows
+    half = pytest.approx(4.302653 * 10 / 3**0.5, abs=1e-3)
+    row, column, unit, mean, low, high, *rest = rows[0]
+    assert (row, column, unit, *rest) == ("cold", "kNN", "percent", 3, 50.0, pytest.approx(0.0))
+    assert (mean, mean - low, high - mean) == (pytest.approx(50.0), half, half)
+    assert rows[3][:4] == ("warm", "ESS", "plain", 0.125)
+    assert rows[3][6:] == (3, None, None)
