@@ -524,13 +524,20 @@ def places_of(names: list[str], runs: str) -> list[str | Path]:
     found = {name: _place(name, runs) for name in names}
     known = [] if remote_at(runs) else [path.name for path in folders_with(Path(runs), RUN.settings)]
     problems = [
-        f"{name}: no run of this name in {runs}, and no run there; {did_you_mean(name, known)}"
+        f"{name}: no run of this name in {runs}, and no run there; {_other_kind(name) or did_you_mean(name, known)}"
         for name, place in found.items()
         if place is None
     ]
     if problems:
         raise RunError("\n".join(problems))
     return list(dict.fromkeys(place for place in found.values() if place is not None))
+
+
+def _other_kind(name: str) -> str:
+    """Return how a sweep or comparison of this name is shown; empty if there is none."""
+    place = place_named(name)
+    kind = next((kind.name for kind in (SWEEP, COMPARISON) if holds(place, kind.settings)), "")
+    return kind and f"it is a {kind}, of which `ebclab report {place}` writes a page"
 
 
 def _place(name: str, runs: str) -> str | Path | None:

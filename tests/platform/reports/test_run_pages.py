@@ -247,6 +247,8 @@ def test_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
     ("words", "said"),
     [
         (["runs", "show", "frst", "secnd"], r"frst: no run .*did you mean first\?.*\n.*did you mean second\?"),
+        (["runs", "show", "hunt"], r"hunt: no run of .*; it is a sweep, of which `ebclab report sweeps/hunt` writes a"),
+        (["runs", "show", "comparisons/both"], r"it is a comparison, of which `ebclab report comparisons/both` writes"),
         (["report", "runs/frst"], r"runs/frst: no run, sweep or comparison here; did you mean .*first\?"),
         (["report", "runs/first/config.yaml"], r"config.yaml: no run, .*; name the folder around it, .*runs/first\n"),
         (["report", "frst"], r"frst: no run, sweep or comparison here"),

@@ -90,7 +90,8 @@ class RunFollower:
     def poll(self, *, stopping: bool = False) -> None:
         """Show the records added since the last call; if the run is ``stopping``, say so once."""
         if stopping and not self._stopping:
-            self._listener.note("asked to stop: the workers save at their next log step; once more aborts")
+            when = "at their next log step" if self.launches else "at their first log step, when they have started"
+            self._listener.note(f"asked to stop: the workers save {when}; once more aborts")
         self._stopping = stopping
         lines, replaced = self._tail.read()
         if replaced:

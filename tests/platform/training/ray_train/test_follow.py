@@ -131,8 +131,14 @@ def test_a_warning_that_the_full_disk_does_not_take_ends_nothing(log, monkeypatc
         logging.getLogger("ebclab.storage").warning("the store does not answer")
 
 
-def test_the_first_signal_leaves_a_wish_for_the_workers_and_says_so(log: MetricsLog, tmp_path: Path) -> None:
+@pytest.mark.parametrize("has_started", [True, False])
+def test_the_first_signal_leaves_a_wish_for_the_workers_and_says_so(log, tmp_path, has_started):
     screen, stop = Screen(), FileRequest(LocalSignal(tmp_path / ".stop"))
+    follower = RunFollower(log, 5, screen)
+    if has_started:
+        log.append("event", 0, event="started", ranks=2, num_steps=10)
+        follower.poll()
+        screen.take()
 
     def work() -> str:
         os.kill(os.getpid(), signal.SIGINT)
@@ -141,9 +147,10 @@ def test_the_first_signal_leaves_a_wish_for_the_workers_and_says_so(log: Metrics
         time.sleep(0.5)  # it is looked at every 0.3 s
         return "stopped"
 
-    assert watch(work, RunFollower(log, 5, screen), stop) == "stopped"
+    assert watch(work, follower, stop) == "stopped"
     assert not stop.is_set
-    assert screen.take() == ["asked to stop: the workers save at their next log step; once more aborts", "stop"]
+    when = "at their next log step" if has_started else "at their first log step, when they have started"
+    assert screen.take() == [f"asked to stop: the workers save {when}; once more aborts", "stop"]
 
 
 def test_a_trial_that_its_sweep_ends_has_no_workers_left(log: MetricsLog, tmp_path: Path) -> None:
