@@ -13,7 +13,7 @@ import torch
 
 from ebclab.card.card import Card, CardFolder, as_score
 from ebclab.card.document import card_document
-from ebclab.card.images import MeasuredSet, named_set, outside_set, slug
+from ebclab.card.images import MeasuredSet, named_set, no_images_of, outside_set, slug
 from ebclab.card.measure import CardTask, groups_of, measure_card
 from ebclab.card.measuring import CardOptions, FeatureStore, Measuring
 from ebclab.card.request import CardRequest
@@ -41,6 +41,8 @@ def measure_cards(request: CardRequest, on_progress: OnProgress = silent) -> Car
     """Return the cards asked for; write them, and the page, which has what was measured before too."""
     groups, kind = groups_of(request), checkpoint_name(request.checkpoint)
     subjects = _opened(request.encoders, kind)
+    if not request.datasets and (wrong := [no_images_of(each) for each in subjects if each.trained is None]):
+        raise UserError("\n".join(wrong))
     if "energies" in request.only and (wrong := [each.energy_problem for each in subjects if each.energy_problem]):
         raise UserError("\n".join(f"--only: {problem}" for problem in wrong))
     if request.scaling is not None:

@@ -154,11 +154,16 @@ def named_set(name: str | None, subject: Subject, data_root: str | None, *, need
     return MeasuredSet(seen.name, train, test, seen.held_out)
 
 
+def no_images_of(subject: Subject) -> str:
+    """Return what to say of an encoder that has no images of its own, if none are named."""
+    return f"--dataset: must be given for {subject.address}, which is not an ebclab run; name a dataset"
+
+
 def _images(name: str | None, subject: Subject, data_root: str | None, *, needs_test: bool) -> MeasuredImages:
     if subject.trained is not None:
         return images_of_run(subject.trained, name, data_root, subject.preprocessing, needs_test=needs_test)
     if name is None:
-        raise UserError(f"--dataset: must be given for {subject.address}, which is not an ebclab run; name a dataset")
+        raise UserError(no_images_of(subject))
     preprocessing = subject.preprocessing
     side = preprocessing.read_size or (preprocessing.image_size if are_photographs(name) else 0)
     colour: Literal["rgb", "grey"] = "rgb" if subject.in_channels == 3 else "grey"

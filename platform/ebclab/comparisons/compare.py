@@ -42,7 +42,7 @@ from ebclab.sweeps.display import SweepDisplay, choose_sweep_display
 from ebclab.sweeps.preflight import epoch_seconds, reading_seconds, require_runnable
 from ebclab.sweeps.resources import Limits
 from ebclab.sweeps.results import SweepResult
-from ebclab.sweeps.sweep import require_same_images, sweep
+from ebclab.sweeps.sweep import require_cluster_at, require_same_images, sweep
 from ebclab.terminal import say
 from ebclab.training.setup import load_images
 
@@ -89,9 +89,7 @@ def compare(
     left = [planned for planned in plan.sweeps if not _is_finished(planned, folder)]
     load, digests, failed = Kept(load_images), dict[DataConfig, str](), list[str]()
     if left:
-        digests, warnings = check_searches(found, folder.address, load)
-        for warning in [*warnings, *power_warnings(planned_power(found, folder))]:
-            shown.note(f"warning: {warning}")
+        digests = _checked(found, folder, load, shown)
     if at_once > 1:
         load = Kept(load_images)  # every process of a search loads its own: none are kept here
     with resumable(folder.address), folder.claim() as syncer:
@@ -129,6 +127,17 @@ def compare(
         write_findings(folder, found)
         syncer.push()
     return ComparisonRun(folder, found, tuple(failed))
+
+
+def _checked(
+    found: ComparisonFindings, folder: ComparisonFolder, load: Load, display: SweepDisplay
+) -> dict[DataConfig, str]:
+    """Refuse what could not run, show warnings, and return the digests of the images, by their data."""
+    require_cluster_at(found.plan.sweeps[0].config.resources.cluster)  # before images are read, which may take long
+    digests, warnings = check_searches(found, folder.address, load)
+    for warning in [*warnings, *power_warnings(planned_power(found, folder))]:
+        display.note(f"warning: {warning}")
+    return digests
 
 
 Searches = Mapping[str, partial[SweepResult]]

@@ -98,7 +98,7 @@ def sweep(
     log = folder.read_log()
     learnt = _what_was_learnt(log, warm_start, plan, methods)
     folder.require_creatable()
-    _require_cluster(plan.config.resources.cluster)  # before images are read, which may take long
+    require_cluster_at(plan.config.resources.cluster)  # before images are read, which may take long
     split = given or load(plan.config.data)
     require_same_images(folder.address, split, log.images)
     if checked not in ("", split.content):
@@ -121,7 +121,8 @@ def sweep(
         return conclude(launch, log, probes, references=references, each=each)
 
 
-def _require_cluster(address: str) -> None:
+def require_cluster_at(address: str) -> None:
+    """Refuse an address where no cluster admits this process; "local" is this machine alone."""
     if address != "local":
         set_ray_switches()
         from ebclab.cluster.join import require_cluster

@@ -132,6 +132,7 @@ def test_exports_of_one_name_keep_what_was_measured_of_each(copies: Path) -> Non
     ("encoders", "asked", "error", "sentence"),
     [
         (("encoder",), {}, UserError, "--dataset: must be given for .*encoder, which is not an ebclab run"),
+        (("runs/s0", "encoder"), {}, UserError, "--dataset: must be given for .*encoder, which is not an ebclab run"),
         (("runs/s2",), {}, RunError, "no run here"),
         (("runs/s0",), {"datasets": ("digit",)}, DataError, "did you mean digits?"),
         (("runs/s0",), {"outside": ("middle=digits",)}, UserError, "must be NAME, near=NAME or far=NAME"),
@@ -150,3 +151,4 @@ def test_what_cannot_be_measured_is_refused_in_a_sentence(copies, encoders, aske
     with pytest.raises(error, match=sentence) as caught:
         _measure(*encoders, **asked)
     assert "\n" not in str(caught.value)
+    assert not [*Path("runs/s0/card").glob("groups/*.json")]  # nothing was measured before

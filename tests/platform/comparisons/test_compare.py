@@ -26,6 +26,8 @@ from ebclab.comparisons.compare import SweepCost, check_searches, compare, equal
 from ebclab.comparisons.findings import ComparisonFindings, read_findings
 from ebclab.comparisons.plan import make_comparison
 from ebclab.config import compose
+from ebclab.config.sections import DataConfig
+from ebclab.data.holdout import Split
 from ebclab.data.sources.load import load_split
 from ebclab.errors import ConfigError, TrainingError, UserError
 from ebclab.reports.watch import WatchedPage
@@ -147,6 +149,17 @@ def test_a_new_method_is_trained_on_the_images_of_the_others(made_up, tmp_path, 
     named = {name for name in asked if not name.startswith("simclr-digits-b64")}
     assert {"byol-digits-b64", "byol-digits-b32"} <= named
     assert {asked[name] for name in named} == {images}
+
+
+def test_a_cluster_that_is_not_there_is_refused_before_images_are_read(tmp_path, monkeypatch):
+    def load(data: DataConfig) -> Split:
+        raise AssertionError("images were read")
+
+    monkeypatch.setattr(compare_module, "load_images", load)
+    monkeypatch.setenv("RAY_ADDRESS", "nowhere")
+    with pytest.raises(UserError, match=r"^resources.address: not an address of a Ray cluster, got nowhere"):
+        compare(request_for("simclr", "dcl"), comparisons=tmp_path)
+    assert [*tmp_path.iterdir()] == []
 
 
 def test_growth_on_other_images_is_refused_before_the_plan_is_written(made_up, tmp_path, capsys):
