@@ -17,8 +17,9 @@ PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/", "cluster/")
 
 def main() -> None:
     """Print the table."""
-    tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    files = [ROOT / name for name in tracked.split("\0") if name and (ROOT / name).is_file()]
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    files = [ROOT / name for name in listed.split("\0") if name and (ROOT / name).is_file()]
     lab, science, tests = (list(_python(files, ROOT / name)) for name in ("platform", "methods", "tests"))
     pages = [path for path in files if path.suffix == ".md" and str(path.relative_to(ROOT)).startswith(PAGES)]
     counts = (
