@@ -101,6 +101,8 @@ def test_a_parameter_is_what_the_hash_of_seed_epoch_key_view_and_its_place_names
             "blur_sigma": 0.1 + 1.9 * number[9] if blur else 0.0,
             "solarise": number[32] < solarise_rate,
         }
+        untold = {*ViewParameters._fields} - {*expected, "order", "noise_word", *("top", "left", "height", "width")}
+        assert not untold, f"expected, above, lacks {untold}"
         found = ViewParameters._make(field[view - 1, key] for field in drawn)
         assert {name: getattr(found, name).item() for name in expected} == pytest.approx(expected, rel=1e-6, abs=1e-7)
         assert tuple(found.order.tolist()) == orders[int(24 * number[2])]

@@ -50,17 +50,12 @@ def some_images(count: int, channels: int, height: int, width: int) -> Tensor:
 
 def plain(count: int, size: int, **changes) -> ViewParameters:
     """Parameters of one view that leave square images alone, but for ``changes`` (a number, or one an image)."""
-    zero, one = torch.zeros(count), torch.ones(count)
-    whole = zero.long()
-    fields = {
-        **{"top": whole, "left": whole, "height": whole + size, "width": whole + size, "flip": zero.bool()},
-        **{"order": torch.arange(4).expand(count, 4), "brightness": one, "contrast": one, "saturation": one},
-        **{"hue": zero, "grayscale": zero.bool(), "blur_sigma": zero, "solarise": zero.bool()},
-        **{"noise_word": whole},
-    }
-    for name, value in changes.items():
-        fields[name] = torch.as_tensor(value, dtype=fields[name].dtype).expand_as(fields[name])
-    return ViewParameters(**{name: field[None] for name, field in fields.items()})
+    drawn = draw_parameters(torch.arange(count), ViewsConfig(), size, size, seed=0, epoch=0, views=range(1))
+    changed = {}
+    for name, value in ({"order": torch.arange(4), "noise_word": 0} | changes).items():
+        field = getattr(drawn, name)
+        changed[name] = torch.as_tensor(value, dtype=field.dtype).expand_as(field)
+    return drawn._replace(**changed)
 
 
 def untouched(channels: int, size: int) -> Preprocessing:
