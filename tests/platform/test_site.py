@@ -192,6 +192,7 @@ def test_each_method_has_one_page_that_the_index_links_and_each_page_a_method(sc
     pages = set(script("method_pages").PAGES.values())
     files = {path.stem for path in (ROOT / "docs" / "methods").glob("*.md")}
     assert files - pages == {"README", "encoders", "ess-target"}
+    assert not pages - files, f"docs/methods lacks {pages - files}"
     index = (ROOT / "docs" / "methods" / "README.md").read_text(encoding="utf-8")
     assert [name for name in files - {"README"} if f"]({name}.md)" not in index] == []
 
