@@ -111,4 +111,5 @@ def test_settings_read_without_torch_are_those_of_the_methods_in_their_order():
     from energy_contrast.catalog import METHODS
     from energy_contrast.method_settings import SETTINGS
 
-    assert list(SETTINGS.items()) == [(name, method.Config) for name, method in METHODS.items()]
+    expected = [(name, method.Config) for name, method in METHODS.items()]
+    assert list(SETTINGS.items()) == expected, "method_settings.py must have what catalog.py has"
