@@ -197,15 +197,16 @@ def usable_processors() -> int:
 def as_before() -> Iterator[None]:
     """Restore on exit what a notebook would notice.
 
-    That is the environment, torch's threads, deterministic kernels, and what Ray changes: the state of ``random`` and
-    the handler of SIGTERM. Within, gradients are computed and nothing is cast, whatever the caller's modes are.
+    That is the environment, filters of warnings, torch's threads, deterministic kernels, and what Ray changes: the
+    state of ``random`` and the handler of SIGTERM. Within, gradients are computed and nothing is cast, whatever the
+    caller's modes are.
     """
     _require_usual_tensors()
     environment, threads, (strict, warns) = dict(os.environ), torch.get_num_threads(), _determinism()
     drawn, handler = random.getstate(), signal.getsignal(signal.SIGTERM)
     casting = [kind for kind in available_devices() if torch.is_autocast_enabled(kind)]
     try:
-        with torch.inference_mode(False), torch.enable_grad(), ExitStack() as modes:
+        with warnings.catch_warnings(), torch.inference_mode(False), torch.enable_grad(), ExitStack() as modes:
             for kind in casting:
                 modes.enter_context(torch.autocast(kind, enabled=False))
             yield

@@ -4,6 +4,7 @@ import inspect
 import os
 import random
 import signal
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -132,19 +133,29 @@ def test_torch_s_threads_and_kernels_and_the_environment_are_put_back(strict, mo
 
     monkeypatch.setattr(torch, "use_deterministic_algorithms", use)
     monkeypatch.setenv("CHANGED", "before")
-    before = dict(os.environ), torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+
+    def state() -> tuple[object, ...]:
+        return (
+            dict(os.environ),
+            warnings.filters[:],
+            torch.get_num_threads(),
+            torch.are_deterministic_algorithms_enabled(),
+        )
+
+    before = state()
 
     @as_before()
     def spoil() -> None:
         os.environ.update({"CHANGED": "now", "NEW": "now"})
-        torch.set_num_threads(before[1] + 1)
+        warnings.filterwarnings("ignore", module="noisy")
+        torch.set_num_threads(torch.get_num_threads() + 1)
         if strict:
             torch.use_deterministic_algorithms(True)
         raise UserError("spoilt")
 
     with pytest.raises(UserError, match="spoilt"):
         spoil()
-    assert before == (dict(os.environ), torch.get_num_threads(), torch.are_deterministic_algorithms_enabled())
+    assert state() == before
     assert asked == ([True, False] if strict else [])
 
 

@@ -41,7 +41,9 @@ DAMAGE = (
 )
 """Exceptions that Pillow's formats raise on damaged files, and those of ``read_photograph``."""
 
-warnings.filterwarnings("ignore", module=r"PIL\.")  # of metadata, and of a limit of pixels that is not this one
+_OF_PILLOW = ("ignore", None, Warning, re.compile(r"PIL\."), 0)
+"""Filter for warnings of metadata, and of a limit of pixels that is not this one."""
+
 _JPEG = b"\xff\xd8\xff"
 _MARKER = re.compile(rb"\xff[^\x00\x01\xd0-\xd8\xff]")  # those with a length after them, and the end
 _END, _SCAN = 0xD9, 0xDA
@@ -80,6 +82,12 @@ _BEGINNINGS = {
 """What files are that Pillow does not decode, by how they begin, in lower case where that is text."""
 _HEIC = re.compile(rb"....ftyp(hei[cmsx]|hev[cmsx]|mif1|msf1)", re.DOTALL)
 _DICOM_AT = 128  # bytes
+
+
+def _quiet_pillow() -> None:
+    """Filter Pillow's warnings, also after a block that put the filters back, as ``hardware.as_before`` does."""
+    if _OF_PILLOW not in warnings.filters:
+        warnings.filterwarnings("ignore", module=_OF_PILLOW[3].pattern)
 
 
 @cache
@@ -139,6 +147,7 @@ def kind_of_damage(error: BaseException) -> str:
 
 def size_in_header(file: BinaryIO) -> tuple[int, int]:
     """Return width and height of an encoded image, upright, in pixels, without decoding it."""
+    _quiet_pillow()
     _add_formats()
     with Image.open(file, formats=[each for each in Image.ID if each not in _UNDECODED]) as picture:
         width, height = picture.size
@@ -198,6 +207,7 @@ def _on_white(picture: Image.Image, mode: Literal["RGB", "L"]) -> Image.Image:
 
 def _opened(content: bytes) -> Image.Image:
     """Open an image by its header, without Pillow's own size limit, which ignores that JPEG files can be reduced."""
+    _quiet_pillow()
     if content.startswith(_JPEG):
         _require_few_scans(content)
         return JpegImageFile(io.BytesIO(content))

@@ -5,6 +5,7 @@ import os
 import struct
 import sys
 import tracemalloc
+import warnings
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -28,6 +29,7 @@ from ebclab.data.photograph import (
     kind_of_damage,
     read_photograph,
 )
+from ebclab.hardware import as_before
 
 
 def colours(*shape: int) -> np.ndarray:
@@ -308,6 +310,17 @@ def test_images_that_lose_pixels_without_damage_are_told_once(caplog: pytest.Log
     assert said.endswith("\nof TIFF files with several pages, the first page is read")
     assert len(caplog.records) == 2
     warn_once.cache_clear()
+
+
+def test_pillow_s_warnings_are_not_shown_and_their_filter_goes_with_the_call() -> None:
+    large = encoded(Image.new("1", (12_000, 12_000)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        before = warnings.filters[:]
+        for _ in range(2):
+            with as_before(), pytest.raises(TooManyPixelsError):
+                read(large)
+            assert warnings.filters == before
 
 
 @pytest.mark.parametrize("failure", [None, RuntimeError("another libheif")])
