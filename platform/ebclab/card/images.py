@@ -15,7 +15,7 @@ from ebclab.card.subject import Subject
 from ebclab.config.names import nearest
 from ebclab.data.class_labels import one_class_problem
 from ebclab.data.holdout import held_out, kept_to_confirm, limit
-from ebclab.data.image_set import ImageSet, content_digest, num_repeated
+from ebclab.data.image_set import ImageSet, content_digest, repeats
 from ebclab.data.photograph import Reading
 from ebclab.data.sources.catalogue import DATASETS, Split, are_photographs
 from ebclab.data.sources.folder import files_by_key
@@ -89,7 +89,7 @@ class MeasuredSet:
     @cached_property
     def num_repeated(self) -> int:
         """How many test images are also training images, pixel for pixel."""
-        return num_repeated(self.train, self.test)
+        return repeats(self.train, self.test).images
 
     @cached_property
     def digest(self) -> str:
@@ -209,6 +209,6 @@ def outside_set(text: str, subject: Subject, measured: MeasuredSet, data_root: s
     known = [measured.train, measured.test]  # with --train-limit and --test-limit, a subset
     parts = (other.train, other.test)
     is_known = any(torch.equal(limit(part, len(each)).images, each.images) for part in parts for each in known)
-    if is_known or (measured.tests_held_out and num_repeated(other.test, measured.test) == len(measured.test)):
+    if is_known or (measured.tests_held_out and repeats(other.test, measured.test).images == len(measured.test)):
         raise DataError(f"--ood: {text} has the images that the card is measured on; name another dataset")
     return OutsideSet(name, kind, other.test, measured.test)

@@ -16,7 +16,7 @@ from ebclab.config.addresses import FOLDER, LOCATIONS, name_hosts
 from ebclab.config.yaml_text import JsonObject
 from ebclab.data.class_labels import Labels, as_in_training
 from ebclab.data.holdout import limit, rows_of_parts, split_images
-from ebclab.data.image_set import STREAMED, ImageSet, num_repeated, short_digest, stream_digest
+from ebclab.data.image_set import STREAMED, ImageSet, repeats, short_digest, stream_digest
 from ebclab.data.own_images import Images, own_images, own_name
 from ebclab.data.photograph import Reading, Resampling
 from ebclab.data.preprocessing import Preprocessing
@@ -139,8 +139,8 @@ def evaluate_run(
     else:
         seen = _images_of_dataset(trained, dataset, data_root, preprocessing, load, must_have_test=must_have_test)
     train, test = (with_channels(part, trained.in_channels, config.method_name) for part in (seen.train, seen.test))
-    if repeated := num_repeated(train, test):
-        _log.warning("%s: %d of %d test images are also training images", seen.name, repeated, len(test))
+    if (repeated := repeats(train, test)).images:
+        _log.warning("%s: %s", seen.name, repeated.in_words(len(test), "held-out" if seen.held_out else "test"))
     if not (train_limit or must_have_test):  # studies and sweeps say what their numbers are of
         tell_of_labels(trained, seen.name, len(train))
     train = limit(train, train_limit)

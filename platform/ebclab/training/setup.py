@@ -16,7 +16,7 @@ from ebclab.config.sections import DataConfig
 from ebclab.data.delivery.choose import require_neighbours
 from ebclab.data.delivery.resident import ResidentData
 from ebclab.data.holdout import Split, split_images
-from ebclab.data.image_set import ImageSet, require_digest
+from ebclab.data.image_set import ImageSet, repeats, require_digest
 from ebclab.data.own_images import Images, own_images
 from ebclab.data.photograph import Reading
 from ebclab.data.preprocessing import Preprocessing, preprocessing_for
@@ -40,6 +40,7 @@ from energy_contrast.method import Draw, Method, Requirements
 from energy_contrast.networks.batch_norm import groups_in, has_batch_norm, require_groups
 
 _BYTES_OF_A_PIXEL = 4  # views are float32
+_FEW_REPEATED = 0.01  # share of held-out images that does not count, as in published datasets
 _made: list[weakref.ref[Method]] = []  # the newest method of this process
 
 
@@ -231,6 +232,15 @@ def unscored_problem(config: ExperimentConfig, facts: DataFacts) -> str | None:
         f"data.{name}: none of the {facts.train_images:,} images is held out, got {rate:g}; there will be no scores "
         "and no best checkpoint; hold a larger share out, or none (0)"
     )
+
+
+def repeated_problem(config: ExperimentConfig, bank: ImageSet, scored: ImageSet) -> str | None:
+    """Return a warning if more than a few held-out images are training images too, else None."""
+    found = repeats(bank, scored)
+    if found.images <= _FEW_REPEATED * len(scored):
+        return None
+    words = found.in_words(len(scored), "held-out")
+    return f"{config.data.name}: {words}; their scores are of what was learnt, so leave copies out"
 
 
 def build_method(

@@ -262,17 +262,14 @@ TREES: dict[str, tuple[str, str, list[str], int, int]] = {
     "folds": ("folder", "f0/a/0.png f0/b/1.png f1/a/2.png f1/b/3.png", ["f0", "f1"], 4, 0),
     "letters": ("folder", "a/airfield/0.png a/bar/1.png z/zoo/2.png", ["a", "z"], 3, 0),
     "parts of classes": ("folder", "a/x/0.png a/y/1.png a/2.png b/x/3.png", ["a", "b"], 4, 0),
+    # Compact-Transformers#59
+    "a folder above classes": ("folder", "train/0/a/0.png train/0/b/1.png val/0/a/2.png", ["0"], 2, 1),
     # Kaggle's archives, each unpacked into a folder of its name
     "train in train": ("folder", "train/train/a/0.png train/train/b/1.png test/test/a/2.png", ["a", "b"], 2, 1),
     "test1": ("folder", "train/0.png train/1.png test1/2.png", [], 2, 1),
     # datasets#5650, datasets#4015: names of files with the words of parts
-    "words in names of images": (
-        "folder",
-        "train/a/a_test_1.png train/b/x_val_2.png test/a/train.png",
-        ["a", "b"],
-        2,
-        1,
-    ),
+    "words in names of images": ("folder", "a/a_test_1.png b/x_train_2.png", ["a", "b"], 2, 0),
+    "words in names within parts": ("parquet", "train/a_test_1.parquet test/b_train.parquet", [], 1, 1),
     # marin#2381: test files of the Hub's layout were training files
     "the Hub's": ("parquet", "data/train-0-of-2.parquet data/train-1-of-2.parquet data/test-0-of-1.parquet", [], 2, 1),
     "words in names": ("parquet", "cifar10_train.parquet cifar10_test.parquet", [], 1, 1),
@@ -293,6 +290,7 @@ TOLD = {
     "classes valid and invalid": "valid are read as classes",
     "folds": "classes are the folders f0, f1, not the folders within these, a, b",
     "letters": "classes are the folders a, z, not the folders within these, airfield, bar, zoo",
+    "a folder above classes": "classes are the folders 0, not the folders within these, a, b",
     "unlabelled images beside": "files outside of train were left out, 1 of 2: more/1.png",
     "shards": "outside of train and val were left out, 1 of 3: x/more-000.tar",
     "packed shards": "files that do not end in .tar were left out: 1 .gz, 1 .json",
@@ -480,7 +478,13 @@ TABLES: dict[str, tuple[str, dict[str, str], list[str], list[int], str]] = {
         "",
     ),
     # covid-chestxray-dataset#96
-    "by id and by name": ("1.png 2.png", {"labels.csv": "id,breed\n1,pug\n2.png,fox"}, ["fox", "pug"], [1, 0], ""),
+    "by id and by path": (
+        "train/1.png train/2.png train/3.png test/2.png",
+        {"labels.csv": "id,breed\n1,pug\ntrain/2.png,fox\n3.png,fox"},
+        ["fox", "pug"],
+        [1, 0, 0],
+        "",
+    ),
     "not set": ("1.png", {"labels.csv": "id,breed\n1,pug"}, [], [-1], "1 .csv; data.labels=FILE reads labels"),
     # covid-chestxray-dataset, cleanlab-studio#56: a column that is called as in Parquet
     "column image": ("1.png 2.png", {"metadata.csv": "image,label\n2.png,a\n1.png,b"}, ["a", "b"], [1, 0], ""),
@@ -965,7 +969,10 @@ HELD: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "images of both parts are measured without a word": (
         "RIAWELC#2, ResEmoteNet#42, hulk#2831",
-        ("runs/test_recorded_images.py::test_test_images_that_were_trained_on_are_counted",),
+        (
+            "runs/test_recorded_images.py::test_test_images_that_were_trained_on_are_counted",
+            "card/test_measure.py::test_test_images_that_are_training_images_too_are_counted",
+        ),
     ),
     "classes are compared by number where both parts have names": (
         "DeepForest#1147, ultralytics#26192, datasets#2457",
@@ -1095,9 +1102,12 @@ HELD: dict[str, tuple[str, tuple[str, ...]]] = {
         "users of macOS",
         ("test_hardware.py::test_cores_are_counted_where_processes_have_no_affinity",),
     ),
-    "training leaves torch's threads and the environment changed": (
+    "training leaves torch's threads, filters of warnings and the environment changed": (
         "TransformerEngine#812, torch#87626",
-        ("test_hardware.py::test_torch_s_threads_and_kernels_and_the_environment_are_put_back",),
+        (
+            "test_hardware.py::test_torch_s_threads_and_kernels_and_the_environment_are_put_back",
+            "data/test_photograph.py::test_pillow_s_warnings_are_not_shown_and_their_filter_goes_with_the_call",
+        ),
     ),
     "a run cannot be resumed with its images in another place": (
         "dinov2, timm",
@@ -1109,7 +1119,11 @@ HELD: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "pretrained weights without a network are a minute of silence": (
         "timm",
-        ("runs/test_initial_weights.py::test_what_timm_does_not_have_or_cannot_fetch_is_a_sentence",),
+        (
+            "encoders/test_timm_encoder.py::"
+            "test_where_the_name_of_the_hub_is_unknown_its_library_does_not_try_for_a_minute",
+            "runs/test_initial_weights.py::test_what_timm_does_not_have_or_cannot_fetch_is_a_sentence",
+        ),
     ),
     "one seed, or runs that all agree, read as certainty or as noise": (
         "garak#2076, svy#98, mkado#79, Bootstrap.jl#40",

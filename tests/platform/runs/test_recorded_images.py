@@ -109,10 +109,16 @@ def test_test_images_that_were_trained_on_are_counted(own: Path, caplog: pytest.
     test = small_images(2)
     ebclab.evaluate(own, images=(small_images(), test), only=["knn"])
     assert "also training images" not in caplog.text
-    seen = test.images.clone()
-    seen[:3] = small_images().images[:3]
-    ebclab.evaluate(own, images=(small_images(), replace(test, images=seen)), only=["knn"])
-    assert f"3 of {len(test)} test images are also training images" in caplog.text
+    seen, labels = test.images.clone(), test.labels.clone()
+    seen[:3], labels[:3] = small_images().images[:3], small_images().labels[:3]
+    labels[1] = 1 - labels[1]
+    seen[3] = small_images().images[3]
+    seen[3, 0, 0, 1] ^= 1  # nearly a training image
+    for given, other in ((test.labels, ""), (labels, ", 1 of them with another label")):
+        again = replace(test, images=seen, labels=given)
+        ebclab.evaluate(own, images=(small_images(), again), only=["knn"])
+        assert f"3 of {len(test)} test images are also training images{other}\n" in caplog.text
+        caplog.clear()
 
 
 def test_probes_that_learn_from_more_images_than_the_run_say_so(tmp_path: Path, caplog) -> None:

@@ -3,18 +3,19 @@
 import json
 import math
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Never
 
 import pytest
 import torch
-from small_runs import Notes, records_of, saved_in
+from small_runs import Notes, records_of, saved_in, small_config, small_images
 from torch import Tensor, nn
 
 import ebclab
 from ebclab.config import ExperimentConfig, compose
+from ebclab.data.holdout import split_images
 from ebclab.data.image_set import ImageSet, channel_statistics
 from ebclab.errors import ConfigError, InterruptedRunError, RunError, UserError
 from ebclab.storage.lease import NAME, FencingToken, held_by
@@ -278,6 +279,29 @@ def test_a_share_that_holds_out_none_of_few_images_is_a_warning(tmp_path: Path, 
     assert [note for note in notes.lines if "is held out" in note] == [f"warning: {said}"] * warns
     assert [record["text"] for record in records_of(done.path, "event") if "text" in record] == [said] * warns
     assert (done.summary.best is None) == (given != ["data.holdout_rate=0.2"])
+
+
+@pytest.mark.parametrize("copies", ["of another class", "of unknown class", "none"])
+def test_held_out_images_that_are_trained_on_too_are_a_warning(tmp_path: Path, copies: str) -> None:
+    """PlantSeg#11, helmet-detection#29: photographs that are there several times; CVA-Net#27: in two classes."""
+    once = small_images()
+    labels = {"of another class": 1 - once.labels, "of unknown class": 0 * once.labels - 1}.get(copies, once.labels[:0])
+    rows = torch.arange(40 + len(labels))
+    given = replace(once, images=once.images[rows % 40], labels=torch.cat([once.labels, labels]), keys=rows)
+    split = split_images(given, train_limit=0, holdout_rate=0.3)
+    trained_on = {bytes(image.numpy()) for image in split.train.images}
+    again = sum(bytes(image.numpy()) in trained_on for image in split.holdout.images)
+    notes = Notes()
+    done = ebclab.pretrain(
+        small_config("data.holdout_rate=0.3"), runs=tmp_path, name="run", images=given, display=notes
+    )
+    other = f", {again} of them with another label" if copies == "of another class" else ""
+    said = (
+        f"own:mine: {again} of {len(split.holdout)} held-out images are also training images{other}; their scores are "
+        "of what was learnt, so leave copies out"
+    )
+    assert [note for note in notes.lines if "also training" in note] == [f"warning: {said}"] * (copies != "none")
+    assert [record["text"] for record in records_of(done.path, "event") if "text" in record] == [said] * (again > 0)
 
 
 def test_raw_pixels_and_the_untrained_encoder_are_scored_as_the_run_is(tmp_path, monkeypatch):

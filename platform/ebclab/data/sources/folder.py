@@ -139,14 +139,14 @@ def _require_no_parts_below(files: list[str], name: str) -> None:
 def _tell_folders_below(name: str, paths: Iterable[str]) -> None:
     """Log once that classes are the first folders in ``paths``, if all images are further below, in several of one.
 
-    Those may be the classes, and the first folders parts of a split or letters.
+    Those may be the classes, and the first folders parts of a split, letters, or the archive that held them.
     """
     below: dict[str, set[str]] = defaultdict(set)
     for folder in {path.rpartition("/")[0] for path in paths}:
         top, _, rest = folder.partition("/")
         below[top].add(rest.partition("/")[0])
     inner = set(chain(*below.values()))
-    if len(below) > 1 and "" not in inner and max(map(len, below.values())) > 1:
+    if "" not in inner and max(map(len, below.values()), default=0) > 1:
         classes, others = (first_few(sorted(each), _SHOWN) for each in (below, inner))
         tell_once(f"{name}: classes are the folders {classes}, not the folders within these, {others}")
 
