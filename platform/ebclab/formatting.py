@@ -129,6 +129,13 @@ def size(num_bytes: float) -> str:
     return f"{num_bytes:.1f} TB"
 
 
+def rate(mean: float, std: float = 0.0) -> str:
+    """Return how many a second, +/- a standard deviation that is not 0: 1,234 +/- 56, or 0.43 where 0 would hide it."""
+    digits = ",.0f" if mean >= 9.95 else ".2g"
+    spread = f"{std:{digits}}"
+    return f"{mean:{digits}}" + (f" +/- {spread}" if float(spread.replace(",", "")) else "")
+
+
 def age(seconds: float) -> str:
     """Return an age with its unit: 3 d, 20 min."""
     for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ebclab.formatting import REQUIREMENTS, age, fitted, size
+from ebclab.formatting import REQUIREMENTS, age, fitted, rate, size
 
 
 class Terminal(io.StringIO):
@@ -51,7 +51,12 @@ def test_what_messages_say_to_install_is_what_the_package_asks_for(part: str) ->
     [
         *zip(map(size, (0, 999, 1000, 52e3, 3.4e9)), ("0 B", "999 B", "1.0 kB", "52 kB", "3.4 GB"), strict=True),
         *zip(map(age, (5, 90, 7200, 200_000)), ("5 s", "2 min", "2 h", "2 d"), strict=True),
+        *zip(map(rate, (1234.5, 9.96, 9.9, 0.432, 0)), ("1,234", "10", "9.9", "0.43", "0"), strict=True),
+        (rate(1234.5, 1000.6), "1,234 +/- 1,001"),
+        (rate(0.432, 0.05), "0.43 +/- 0.05"),
+        (rate(154, 0.3), "154"),
+        (rate(0.4), "0.4"),
     ],
 )
-def test_sizes_and_ages_are_read_at_a_glance(said: str, expected: str) -> None:
+def test_sizes_ages_and_rates_are_read_at_a_glance(said: str, expected: str) -> None:
     assert said == expected

@@ -13,7 +13,7 @@ import typer
 from ebclab.cli.options import SettingsOptions, as_assignments, composed, takes, with_named_cluster
 from ebclab.config.addresses import LOCATIONS
 from ebclab.config.options import option
-from ebclab.formatting import count, fitted, is_terminal, presentable
+from ebclab.formatting import count, fitted, is_terminal, presentable, rate
 from ebclab.terminal import say
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ def report(run: RunResult) -> None:
         "run": run.address,
         "trained": f"{summary.method} on {summary.dataset}, {length}",
         **({"extended": "; ".join(each.in_words() for each in summary.extensions)} if summary.extensions else {}),
-        "time": f"{summary.seconds:,.0f} s{_rate(summary.images_per_second)}{monitored}",
+        "time": f"{summary.seconds:,.0f} s{_speed(summary.images_per_second)}{monitored}",
     }
     if best := summary.best:
         name, value = best.objective, summary.scores[best.objective]
@@ -204,11 +204,8 @@ def _next(dataset: str, run: str, *, has_held_out: bool) -> str:
     return f"ebclab evaluate {run}"
 
 
-def _rate(rate: Throughput | None) -> str:
-    if rate is None:
-        return ""
-    spread = f" +/- {rate.std:,.0f}" if rate.std else ""
-    return f", {rate.mean:,.0f}{spread} img/s"
+def _speed(measured: Throughput | None) -> str:
+    return f", {rate(measured.mean, measured.std)} img/s" if measured else ""
 
 
 def _worker_settings(workers: str | None) -> dict[str, object]:

@@ -6,7 +6,7 @@ import sys
 import time
 from typing import Any, TextIO
 
-from ebclab.formatting import clock, count, fitted, is_terminal
+from ebclab.formatting import clock, count, fitted, is_terminal, rate
 from ebclab.terminal import console, say, write
 
 
@@ -151,7 +151,7 @@ def describe(metrics: dict[str, float], knn: float | None) -> str:
     """Return speed, InfoNCE, accuracy on the batch and held-out kNN as short text, leaving out unknown ones."""
     parts = []
     if "images_per_second" in metrics:
-        parts.append(f"{metrics['images_per_second']:,.0f} img/s")
+        parts.append(f"{rate(metrics['images_per_second'])} img/s")
     if "info_nce" in metrics:
         parts.append(f"info_nce {metrics['info_nce']:{'.3f' if abs(metrics['info_nce']) < 1e6 else '.3g'}}")
     if "accuracy" in metrics:

@@ -18,6 +18,7 @@ def test_facts_that_are_unknown_are_left_out() -> None:
     metrics = {"images_per_second": 1234.5, "info_nce": 3.14159}
     assert describe(metrics, 0.876) == "1,234 img/s  info_nce 3.142  kNN 87.6%"
     assert describe({}, None) == ""
+    assert describe({"images_per_second": 0.432}, None) == "0.43 img/s"  # photographs on a busy processor
     assert describe({"images_per_second": 10.0, "accuracy": 0.9876}, None) == "10 img/s  accuracy 98.8%"
 
 

@@ -13,7 +13,7 @@ from rich.cells import cell_len
 from ebclab.config.check import shown
 from ebclab.document.document import Block, Items, Remark, Table
 from ebclab.evaluation.objectives import NUMBERS, OBJECTIVES, SHARES
-from ebclab.formatting import clock, count
+from ebclab.formatting import clock, count, rate
 from ebclab.interval import SHARE
 from ebclab.runs.environment import machine_in_words, versions_in_words
 from ebclab.runs.record import RunRecord, open_run
@@ -135,10 +135,8 @@ def shown_number(name: str, value: float) -> str:
 
 def speed(record: RunRecord) -> str:
     """Return images per second as mean +/- standard deviation; empty if unknown."""
-    rate = record.images_per_second
-    if rate is None:
-        return ""
-    return f"{rate.mean:,.0f}" + (f" +/- {rate.std:,.0f}" if round(rate.std) else "")
+    measured = record.images_per_second
+    return rate(measured.mean, measured.std) if measured else ""
 
 
 def differing(records: Sequence[RunRecord]) -> dict[str, list[str]]:
