@@ -1,6 +1,7 @@
 """What a run has logged and learnt, read from its folder while another process may still write there; free ports."""
 
 import json
+import re
 import socket
 from contextlib import ExitStack
 from pathlib import Path
@@ -9,7 +10,14 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
+from ebclab.runs import checkpoint
 from ebclab.runs.summary import RunSummary
+
+CHECKPOINT_FILES = [
+    name.replace("<name>", "buffer")
+    for name in re.findall(r"^    (\S+[.]\S+)  ", str(checkpoint.__doc__), re.MULTILINE)
+]
+"""Files of a ``last`` checkpoint with one memory, as the docstring of runs/checkpoint.py lists them."""
 
 
 def summary_of(**facts: Any) -> RunSummary:

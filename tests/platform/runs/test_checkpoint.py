@@ -4,7 +4,6 @@ import errno
 import json
 import logging
 import os
-import re
 from dataclasses import fields
 from itertools import islice
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from run_files import CHECKPOINT_FILES
 
 from ebclab.errors import RunError
 from ebclab.runs import checkpoint
@@ -49,17 +49,15 @@ def test_everything_comes_back_bit_for_bit(tmp_path: Path, name: str) -> None:
 
 def test_every_file_is_described_where_the_format_is(tmp_path: Path) -> None:
     files = {file.name for file in checkpoint.save(tmp_path, "last", _checkpoint(20)).iterdir()}
-    kinds = {re.sub("memory-.+[.]", "memory-<name>.", name) for name in files}
-    described = set(re.findall(r"^    (\S+[.]\S+)  ", str(checkpoint.__doc__), re.MULTILINE))
-    assert kinds == described, "the docstring of runs/checkpoint.py lists the files of a checkpoint"
+    assert files == set(CHECKPOINT_FILES), "the docstring of runs/checkpoint.py lists the files of a checkpoint"
 
 
 def test_two_last_one_best_and_every_kept_one_stay_and_the_last_alone_hold_more_than_the_model(tmp_path: Path) -> None:
     for step in (10, 20, 30):
         for kind in ("last", "best", "kept"):
             path = checkpoint.save(tmp_path, kind, _checkpoint(step))
-            held = {file.name for file in path.iterdir()} - {"manifest.json", "model.safetensors"}
-            assert held == ({"state.pt", "memory-buffer.safetensors"} if kind == "last" else set())
+            of_model = {"manifest.json", "model.safetensors"}
+            assert {file.name for file in path.iterdir()} == ({*CHECKPOINT_FILES} if kind == "last" else of_model)
     names = sorted(path.name[:-8] + str(int(path.name[-8:])) for path in tmp_path.iterdir())
     assert names == ["best-0030", "kept-0010", "kept-0020", "kept-0030", "last-0020", "last-0030"]
 
@@ -75,7 +73,7 @@ def test_the_newest_step_is_told_without_loading_a_tensor(tmp_path: Path, monkey
     assert checkpoint.newest_step(tmp_path) == 20
 
 
-@pytest.mark.parametrize("file", ["model.safetensors", "state.pt", "memory-buffer.safetensors", "manifest.json"])
+@pytest.mark.parametrize("file", CHECKPOINT_FILES)
 def test_a_damaged_newest_one_falls_back_to_the_one_before_with_a_warning(tmp_path, file, caplog):
     checkpoint.save(tmp_path, "last", _checkpoint(10))
     newest = checkpoint.save(tmp_path, "last", _checkpoint(20))
@@ -89,7 +87,7 @@ def test_a_damaged_newest_one_falls_back_to_the_one_before_with_a_warning(tmp_pa
 
 
 @pytest.mark.timeout(30)
-@pytest.mark.parametrize("name", [checkpoint.MODEL, checkpoint.STATE, "memory-buffer.safetensors"])
+@pytest.mark.parametrize("name", [name for name in CHECKPOINT_FILES if name != "manifest.json"])
 def test_a_pipe_or_an_endless_device_in_place_of_a_file_is_damage(tmp_path, name, caplog):
     for step in (10, 20, 30):
         checkpoint.save(tmp_path, "last", _checkpoint(step))

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from run_files import CHECKPOINT_FILES
 from safetensors.torch import load_file, save_file
 
 from ebclab.config import compose
@@ -129,7 +130,13 @@ def _momenta(state: dict[str, Any]) -> dict[str, Any]:
     return momenta
 
 
+def _others(tensors: Tensors) -> None:
+    tensors.clear()
+    tensors["other"] = torch.zeros(3)
+
+
 MODEL, MEMORY = "model.safetensors", "memory-buffer.safetensors"
+REST = [file for file in CHECKPOINT_FILES if file not in (MODEL, "manifest.json")]
 OF_THE_MODEL = {
     "another shape": of_tensors(MODEL, _reshaped),
     "float64": of_tensors(MODEL, _retyped(torch.float64)),
@@ -142,11 +149,12 @@ OF_THE_MODEL = {
     "no model": without(MODEL),
 }
 OF_THE_REST = {
+    **{f"{file}: nothing of the kind": written(file, b"nothing of the kind") for file in REST},
+    **{f"{file}: other tensors": of_tensors(file, _others) for file in REST if file.endswith(".safetensors")},
     "state: no dictionary": of_state(lambda state: [state]),
     "state: averaged weights of nothing": of_state(lambda state: state.update(weights={"encoder.more": torch.ones(1)})),
     "state: averaged weights that are none": of_state(lambda state: state.update(weights=[1])),
     "state: empty": of_state(lambda state: state.clear()),
-    "state: text": written("state.pt", b"what is this"),
     "state: none": without("state.pt"),
     "optimizer: a list": of_state(lambda state: state.update(optimizer=[])),
     "optimizer: no groups": of_state(lambda state: state["optimizer"].update(param_groups=[])),
@@ -181,7 +189,6 @@ OF_THE_REST = {
     "data: another digest": of_facts(data_digest=[]),
     "memory: none": without(MEMORY),
     "memory: another name": crafted(lambda folder: (folder / MEMORY).rename(folder / "memory-x.safetensors")),
-    "memory: no safetensors": written(MEMORY, b"nothing"),
     "memory: a tensor less": of_tensors(MEMORY, lambda tensors: tensors.pop("counts")),
     "memory: another size": of_tensors(
         MEMORY, lambda tensors: tensors.update(counts=torch.zeros(7, dtype=torch.int32))
@@ -272,7 +279,7 @@ def test_what_was_only_signed_anew_goes_on_and_what_was_made_up_does_not(run: Pa
     assert extend() == 3
 
 
-@pytest.mark.parametrize("file", [MODEL, MEMORY, "state.pt"])
+@pytest.mark.parametrize("file", [MODEL, *REST])
 def test_damage_that_is_signed_anew_is_content_or_a_sentence(run: Path, file: str) -> None:
     path = _last(run) / file
     content = path.read_bytes()
