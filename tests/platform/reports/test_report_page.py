@@ -30,6 +30,7 @@ from ebclab.reports.reading import read_sweep
 from ebclab.reports.sweep_plots import _axis as plot_axis
 from ebclab.reports.sweep_plots import contour, learning_curves, objective_against_time, pareto, slices
 from ebclab.runs.references import PIXELS, UNTRAINED, Protocol, Reference, References
+from ebclab.sweeps.display import TrialTable
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import Epoch, Trial
 from ebclab.sweeps.policies.suggest import suggest
@@ -88,10 +89,18 @@ def test_the_csv_and_the_json_hold_every_trial(filled, tmp_path) -> None:
     assert facts["cost"]["money"] == pytest.approx(facts["cost"]["gpu_hours"] * 2)
 
 
-def test_every_column_of_the_trials_on_the_page_is_in_the_files_too(filled) -> None:
+NOT_IN_A_TERMINAL = {"rank", "seconds", "seed"}
+"""Columns for which a terminal has no room, beside the settings."""
+
+
+def test_every_column_of_the_trials_on_the_page_is_in_the_files_and_in_a_terminal_too(filled) -> None:
     record = read_sweep(filled.path)
     page = {head for head in output._trials(record).columns if isinstance(head, str)} - {record.objective_words}
     assert page - {*output._OF_TRIAL} == set(), "_OF_TRIAL in reports/document.py has the columns of CSV and JSON"
+    columns, _ = TrialTable(record.search, record.search, "value")._columns(record.search, {}, 200)
+    shown = {" ".join(column.header) for column in columns} - {"value"}
+    where = "TrialTable in sweeps/display.py has the columns of a terminal, NOT_IN_A_TERMINAL here the others"
+    assert shown == {"epoch" if head == "epochs" else head for head in page - NOT_IN_A_TERMINAL}, where
 
 
 @text_alone
