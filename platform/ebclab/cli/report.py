@@ -123,7 +123,7 @@ def _comparison_now(place: str) -> Document:
 
 
 def _write_journal(folders: list[str], to: str) -> None:
-    from ebclab.reports.document import write_journal
+    from ebclab.reports.journal import write_journal
 
     for line in write_journal(folders, Path(to)):
         say(line, err=True)

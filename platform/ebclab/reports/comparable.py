@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import html
+import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import Any
-
-import optuna
-from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
-from optuna.trial import FrozenTrial, create_trial
 
 from ebclab.sweeps.display import short_names
 from ebclab.sweeps.log import Trial
-from ebclab.sweeps.policies.suggest import new_study
-from ebclab.sweeps.space.space import Parameter, Point, Space, is_number
+from ebclab.sweeps.space.space import Parameter, Space
 
 LEAST_TRIALS = 8
 """Minimum number of trials for which an importance is computed."""
@@ -69,24 +67,6 @@ def as_text(value: object) -> str:
     return html.escape(text, quote=False)
 
 
-def frozen(space: Space, point: Point, names: Mapping[str, str] | None = None, **facts: Any) -> FrozenTrial:
-    """Return a trial at a point of the space as optuna takes it, with other ``names`` of the settings if given."""
-    named = {name if names is None else names[name]: parameter for name, parameter in space.by_name.items()}
-    return create_trial(
-        params={name: _as_optuna_value(parameter, point[parameter.name]) for name, parameter in named.items()},
-        distributions={name: _as_distribution(parameter) for name, parameter in named.items()},
-        **facts,
-    )
-
-
-def study_of(space: Space, compared: Footing) -> optuna.Study:
-    """Return the compared trials as an optuna study, for its plots."""
-    study, names = new_study(study_name="sweep"), labels(space)
-    pairs = zip(compared.trials, compared.values, strict=True)
-    study.add_trials([frozen(space, trial.point, names, value=value) for trial, value in pairs])
-    return study
-
-
 def importance(space: Space, compared: Footing) -> dict[str, float]:
     """Return the share of the objective's variance that each setting alone explains (fANOVA), normalized to sum to 1.
 
@@ -96,13 +76,16 @@ def importance(space: Space, compared: Footing) -> dict[str, float]:
     """
     if len(compared.trials) < LEAST_TRIALS or len(set(compared.values)) < 2:
         return {}
+    from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
     from optuna.importance import FanovaImportanceEvaluator, get_param_importances  # scikit-learn and pandas: seconds
+    from optuna.trial import create_trial
+
+    from ebclab.sweeps.policies.suggest import new_study
 
     kinds: dict[str, BaseDistribution] = {name: FloatDistribution(0, 1) for name in space.by_name}
     kinds |= {p.name: CategoricalDistribution(range(len(p.levels))) for p in space.parameters if p.choices}
     study = new_study()
-    for trial, value in zip(compared.trials, compared.values, strict=True):
-        shares = {name: _share(parameter, trial.point[name]) for name, parameter in space.by_name.items()}
+    for shares, value in zip(_shares(space, compared), compared.values, strict=True):
         study.add_trial(create_trial(value=value, params=shares, distributions=kinds))
     evaluator = FanovaImportanceEvaluator(n_trees=_NUM_TREES, max_depth=_NUM_TREES, seed=0)
     try:
@@ -110,6 +93,19 @@ def importance(space: Space, compared: Footing) -> dict[str, float]:
     except RuntimeError:  # no tree could split the trials
         return {}
     return {name: float(share) for name, share in found.items()}
+
+
+def importance_digest(space: Space, compared: Footing, found: Mapping[str, float]) -> str:
+    """Return a hash of an importance and of all that it follows from: the trials, the settings of fANOVA, versions."""
+    versions = [version(name) for name in ("optuna", "scikit-learn", "numpy")]
+    ranges = [(parameter.name, len(parameter.choices)) for parameter in space.parameters]
+    given = [versions, LEAST_TRIALS, _NUM_TREES, ranges, [*_shares(space, compared)], list(compared.values)]
+    return hashlib.sha256(json.dumps([given, dict(found)]).encode()).hexdigest()
+
+
+def _shares(space: Space, compared: Footing) -> Iterator[dict[str, Any]]:
+    for trial in compared.trials:
+        yield {name: _share(parameter, trial.point[name]) for name, parameter in space.by_name.items()}
 
 
 def _share(parameter: Parameter, value: Any) -> float:
@@ -124,19 +120,3 @@ def why_no_importance(compared: Footing) -> str:
     if num_trials < LEAST_TRIALS:
         return f"Importance and heat map need at least {LEAST_TRIALS} comparable trials; there are {num_trials}."
     return "All comparable trials measured the same: no setting explains any difference."
-
-
-def _as_distribution(parameter: Parameter) -> BaseDistribution:
-    """Return a range as optuna's distribution."""
-    if parameter.kind == "choice":
-        return CategoricalDistribution([_as_optuna_value(parameter, choice) for choice in parameter.choices])
-    if parameter.kind == "int":
-        return IntDistribution(int(parameter.low), int(parameter.high), log=parameter.log)
-    low, high = min(parameter.ends), max(parameter.ends)
-    return FloatDistribution(low, high, log=parameter.kind == "loguniform" and low > 0)
-
-
-def _as_optuna_value(parameter: Parameter, value: Any) -> Any:
-    """Return a value in its range as optuna takes it: a number, or text."""
-    inside = parameter.find(value)
-    return inside if is_number(inside) else as_text(inside)

@@ -1,10 +1,9 @@
-"""The document of one sweep, or of several side by side and ranked; the same as CSV, JSON and a journal of Optuna."""
+"""The document of one sweep, or of several side by side and ranked; the same as CSV and JSON."""
 
 from __future__ import annotations
 
 import math
 import shlex
-import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -13,10 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import optuna
 import plotly.graph_objects as go
-from optuna.storages.journal import JournalFileBackend
-from optuna.trial import FrozenTrial, TrialState
 
 from ebclab.config import to_mapping
 from ebclab.config.check import short
@@ -38,25 +34,23 @@ from ebclab.document.document import (
     Tiles,
     numeric,
 )
-from ebclab.errors import RunError, UserError
+from ebclab.errors import UserError
 from ebclab.evaluation.comparison import difference, few_seeds, in_words
 from ebclab.evaluation.objectives import MEASURED_WITH, difference_format, format_of
 from ebclab.formatting import PROBES, clock, count
 from ebclab.interval import POINTS, SHARE, Interval
 from ebclab.reports import sweep_plots
-from ebclab.reports.comparable import as_text, frozen, is_inside, why_no_importance
+from ebclab.reports.comparable import as_text, importance_digest, why_no_importance
 from ebclab.reports.place import page_place
 from ebclab.reports.plots import BLUE, GREEN, GREY, ORANGE, ending, plot
 from ebclab.reports.reading import SweepRecord, learnt, read_sweep, verdict
 from ebclab.reports.sweep_plots import tick_format
 from ebclab.runs.environment import command_in_words, versions_in_words
-from ebclab.storage import atomic
 from ebclab.storage.kinds import RUN, SWEEP
 from ebclab.sweeps.display import short_names
 from ebclab.sweeps.folder import BEST
 from ebclab.sweeps.log import Trial
 from ebclab.sweeps.plan import SweepPlan
-from ebclab.sweeps.policies.suggest import new_study
 from ebclab.sweeps.results import (
     BASELINE,
     ConfirmedSettings,
@@ -66,7 +60,6 @@ from ebclab.sweeps.results import (
     plain_scores,
     readings_of_test_set,
 )
-from ebclab.sweeps.space.space import Space
 
 MOST_FAILURES = 50
 
@@ -789,6 +782,7 @@ def _numbers(record: SweepRecord, price: float | None) -> dict[str, object]:
         "test_readings": readings_of_test_set(record.log),
         "commands": commands(record),
         "importance": record.importance,
+        "importance_digest": importance_digest(record.plan.space, record.compared, record.importance),
         "saved_by_early_stopping": asdict(StoppingSavings.of(record.search)),
         "cost": asdict(cost) | {"money": cost.money},
         "measured": how_measured(record),
@@ -799,40 +793,3 @@ def _numbers(record: SweepRecord, price: float | None) -> dict[str, object]:
 
 def _plain_gap(gap: Interval | None) -> dict[str, object] | None:
     return gap.as_difference() | {"is_noise": gap.is_noise} if gap else None
-
-
-def write_journal(folders: Sequence[str | Path], to: Path) -> list[str]:
-    """Write a study for each sweep, with its search trials and their curves; return what was left out, a line each.
-
-    Trials that were stopped early are pruned ones, those that failed or diverged failed ones; a trial that has not
-    ended, or whose settings are outside of the space, is left out.
-    """
-    left_out = []
-    with tempfile.TemporaryDirectory() as aside:
-        path = Path(aside) / "journal"
-        storage = optuna.storages.JournalStorage(JournalFileBackend(str(path)))
-        for record in map(read_sweep, folders):
-            space, trials = record.plan.space, record.log.of_kind("search")
-            kept = [trial for trial in trials if trial.is_over and is_inside(space, trial)]
-            if len(kept) < len(trials):
-                left_out.append(f"{record.name}: {len(trials) - len(kept)} of {len(trials)} trials were left out")
-            study = new_study(study_name=str(record.folder.path), storage=storage)
-            study.add_trials([_frozen(space, trial) for trial in kept])
-        try:
-            atomic.write_bytes(to, path.read_bytes())
-        except OSError as error:
-            raise RunError(f"--optuna: cannot be written, got {to}: {error.strerror}; choose another file") from error
-    return left_out
-
-
-def _frozen(space: Space, trial: Trial) -> FrozenTrial:
-    states = {"finished": TrialState.COMPLETE, "stopped": TrialState.PRUNED}
-    state = TrialState.FAIL if not trial.curve else states.get(trial.state, TrialState.FAIL)
-    return frozen(
-        space,
-        trial.point,
-        state=state,
-        value=None if state == TrialState.FAIL else trial.value,
-        intermediate_values=trial.objectives,
-        user_attrs={"trial": trial.id, "seconds": round(trial.seconds, 3), "reason": trial.reason},
-    )

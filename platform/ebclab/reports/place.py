@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from ebclab.storage import atomic
 from ebclab.storage.object_store import RemoteFolder, remote_at, send
 from ebclab.storage.reading import with_checksum
 from ebclab.storage.workspace import Workspace
-from ebclab.sweeps.log import finite
+from ebclab.sweeps.log import json_text
 
 
 def write_result(
@@ -47,7 +46,7 @@ class PagePlace:
         """Write the page, its rows as CSV and its numbers as JSON; return the path or address of the page."""
         texts = {
             ".csv": as_csv(rows),
-            ".json": json.dumps(finite(numbers), allow_nan=False) + "\n",
+            ".json": json_text(numbers) + "\n",
             self.path.suffix: as_page(document),
         }
         for suffix, text in texts.items():

@@ -5,6 +5,7 @@ Also in words: raw pixels and the untrained encoder beside results.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -18,11 +19,13 @@ from ebclab.evaluation.objectives import OBJECTIVES, format_of
 from ebclab.formatting import PROBES
 from ebclab.interval import POINTS, Interval
 from ebclab.methods_by_name import Methods
-from ebclab.reports.comparable import Footing, footing, importance
+from ebclab.regular_file import read_regular
+from ebclab.reports.comparable import LEAST_TRIALS, Footing, footing, importance, importance_digest
 from ebclab.runs.references import FILE, REFERENCES, THE, Name, Protocol, References
 from ebclab.runs.summary import RunSummary
 from ebclab.storage.kinds import COMPARISON, RUN
 from ebclab.storage.object_store import Store
+from ebclab.storage.reading import LARGEST_LOG
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog, gpus_of
 from ebclab.sweeps.plan import SweepPlan
@@ -202,8 +205,26 @@ class SweepRecord(SweepFindings):
 
     @cached_property
     def importance(self) -> dict[str, float]:
-        """The share of the objective's variance that each setting explains; empty if it cannot be computed."""
+        """The share of the objective's variance that each setting explains; empty if it cannot be computed.
+
+        That of the report in the folder is taken if its digest says that it is of these trials and this code.
+        """
+        if len(self.compared.trials) < LEAST_TRIALS:
+            return {}
+        for entry in self._reported():
+            match entry:
+                case {"importance": dict(found), "importance_digest": str(digest)}:
+                    if digest == importance_digest(self.plan.space, self.compared, found):
+                        return found
         return importance(self.plan.space, self.compared)
+
+    def _reported(self) -> list[Any]:
+        """Return what the report in the folder says of each of its sweeps; nothing if it cannot be read."""
+        try:
+            found = json.loads(read_regular(self.folder.path / "report.json", LARGEST_LOG))
+        except (OSError, ValueError, RecursionError):
+            return []
+        return found if isinstance(found, list) else []
 
     @cached_property
     def references(self) -> tuple[OverReference, ...]:

@@ -12,7 +12,6 @@ from statistics import fmean
 from typing import Any
 
 import plotly.graph_objects as go
-from optuna.visualization import plot_contour, plot_parallel_coordinate
 from plotly.colors import sample_colorscale
 from plotly.subplots import make_subplots
 
@@ -20,7 +19,7 @@ from ebclab.config.yaml_text import JsonObject
 from ebclab.document.document import CellValue, ColumnHead, Plot, Remark, Table, numeric
 from ebclab.evaluation.objectives import SHARES
 from ebclab.formatting import count
-from ebclab.reports.comparable import as_text, is_inside, labels, study_of
+from ebclab.reports.comparable import Footing, as_text, is_inside, labels
 from ebclab.reports.plots import (
     BLUE,
     GREY,
@@ -292,25 +291,80 @@ def slices(record: SweepRecord) -> Plot | None:
     return plot("Slices", f"{note}.", figure, height=height)
 
 
+@dataclass(frozen=True)
+class _Drawn:
+    """A setting of the compared trials as an axis shows it."""
+
+    label: str
+    values: list[Any]  # of each trial: a number, or text
+    is_log: bool
+    is_numeric: bool
+    is_choice: bool
+
+    @classmethod
+    def of(cls, parameter: Parameter, label: str, compared: Footing) -> _Drawn:
+        found = [parameter.find(trial.point[parameter.name]) for trial in compared.trials]
+        values = found if parameter.is_numeric else [as_text(value) for value in found]
+        return cls(label, values, _is_log(parameter), parameter.is_numeric, parameter.kind == "choice")
+
+
+_PADDING = 0.05
+"""Share of an axis of numbers that a contour plot adds at each end."""
+
+
+def _contour_axis(drawn: _Drawn) -> tuple[list[Any], JsonObject]:
+    """Return the lines of the grid along a setting, each end of numbers padded, and the settings of the axis."""
+    places = sorted(set(drawn.values))
+    if not drawn.is_numeric:
+        padding = _PADDING * (len(places) - 1)
+        return places, {"type": "category", "range": [-padding, len(places) - 1 + padding]}
+    ends = [math.log10(end) if drawn.is_log else end for end in (places[0], places[-1])]
+    padding = _PADDING * (ends[1] - ends[0])
+    shown = [ends[0] - padding, ends[1] + padding]
+    low, high = (10**end if drawn.is_log else end for end in shown)
+    return [low, *places, high], {"type": "log" if drawn.is_log else "linear", "range": shown}
+
+
 def contour(record: SweepRecord) -> Plot | None:
     """Return a contour plot of the objective over the two most important settings."""
     shares, compared = record.importance, record.compared
     if len(shares) < 2:
         return None
-    names = labels(record.plan.space)
-    top = sorted(shares, key=lambda name: -shares[name])[:2]
-    figure = plot_contour(study_of(record.plan.space, compared), params=[names[name] for name in top])
-    for trace in figure.data:
-        if trace.type == "contour":
-            trace.update(colorscale=SCALE, reversescale=False, opacity=0.9)
-            trace.colorbar.update(title={"text": record.objective_words, "side": "right"}, thickness=12)
-        else:
-            trace.update(marker={"color": ORANGE, "size": 7, "line": {"color": "#ffffff", "width": 1}})
+    space, names = record.plan.space, labels(record.plan.space)
+    top = sorted(sorted(shares, key=lambda name: -shares[name])[:2], key=names.__getitem__)
+    across, up = (_Drawn.of(space.by_name[name], names[name], compared) for name in top)
+    figure = go.Figure()
+    lines = []
+    for drawn, update in ((across, figure.update_xaxes), (up, figure.update_yaxes)):
+        places, axis = _contour_axis(drawn)
+        update(title=drawn.label, **axis)
+        lines.append(places)
     note = (
         f"The two most important settings, {len(compared.trials)} trials after {count(compared.epoch, 'epoch')} "
         "(dots); the surface between them is interpolated, all other settings vary freely."
     )
-    return plot("Two settings together", note, figure, height=420)
+    made = plot("Two settings together", note, figure, height=420)
+    dots = {"color": ORANGE, "size": 7, "line": {"color": "#ffffff", "width": 1}}
+    made.figure["data"] = [
+        {"type": "scatter", "x": across.values, "y": up.values, "mode": "markers", "marker": dots, "showlegend": False}
+    ]
+    if len(set(across.values)) > 1 and len(set(up.values)) > 1:
+        title = {"text": record.objective_words, "side": "right"}
+        surface = {"type": "contour", "x": lines[0], "y": lines[1], "z": _surface(across, up, lines, compared.values)}
+        look = {"colorscale": SCALE, "colorbar": {"title": title, "thickness": 12}, "opacity": 0.9}
+        between = {"connectgaps": True, "contours": {"coloring": "heatmap"}, "line": {"smoothing": 1.3}}
+        made.figure["data"].insert(0, {**surface, **look, **between, "hoverinfo": "none"})
+    return made
+
+
+def _surface(across: _Drawn, up: _Drawn, lines: list[list[Any]], values: Sequence[float]) -> list[list[float | None]]:
+    """Return the best objective at each crossing of the lines, by row; None where no trial is."""
+    columns, rows = ({place: number for number, place in enumerate(places)} for places in lines)
+    found: list[list[float | None]] = [[None] * len(columns) for _ in rows]
+    for x, y, value in zip(across.values, up.values, values, strict=True):
+        known = found[rows[y]][columns[x]]
+        found[rows[y]][columns[x]] = value if known is None else max(known, value)
+    return found
 
 
 @dataclass(frozen=True)
@@ -439,22 +493,99 @@ def table_of_heat_map(record: SweepRecord) -> Table | None:
     return Table("", (cells.settings[1], *across), tuple(reversed(rows)))
 
 
+@dataclass(frozen=True)
+class _ParallelAxis:
+    """An axis of the plot of all settings together; places are shares of its length."""
+
+    label: str
+    places: list[float]  # of each trial
+    texts: list[str]  # of each trial
+    ticks: list[tuple[float, str]]
+
+    @classmethod
+    def of_numbers(cls, label: str, values: Sequence[float], *, is_log: bool = False) -> _ParallelAxis:
+        shown = [math.log10(value) for value in values] if is_log else list(values)
+        low, high = min(shown), max(shown)
+        ticks = [low] if low == high else [low + (high - low) * quarter / 4 for quarter in range(5)]
+        if is_log:
+            ticks = sorted({low, *range(math.ceil(low), math.floor(high) + 1), high})
+        texts, names = ([f"{10**at if is_log else at:.3g}" for at in each] for each in (shown, ticks))
+        return cls(label, _scaled(shown, low, high), texts, [*zip(_scaled(ticks, low, high), names, strict=True)])
+
+    @classmethod
+    def of_choices(cls, label: str, values: Sequence[Any]) -> _ParallelAxis:
+        known = list(dict.fromkeys(values))
+        if all(isinstance(value, int | float) for value in known):
+            known.sort()
+        places = dict(zip(known, _scaled(range(len(known)), 0, len(known) - 1), strict=True))
+        ticks = [(place, str(value)) for value, place in places.items()]
+        return cls(label, [places[value] for value in values], [*map(str, values)], ticks)
+
+
+def _scaled(values: Sequence[float], low: float, high: float) -> list[float]:
+    return [0.5 if low == high else (value - low) / (high - low) for value in values]
+
+
+def _parallel_axes(record: SweepRecord) -> list[_ParallelAxis]:
+    """Return the axes of the objective and of all settings, these by their labels."""
+    axes = [_ParallelAxis.of_numbers(record.objective_words, record.compared.values)]
+    for name, label in sorted(labels(record.plan.space).items(), key=lambda each: each[1]):
+        drawn = _Drawn.of(record.plan.space.by_name[name], label, record.compared)
+        if drawn.is_choice:
+            axes.append(_ParallelAxis.of_choices(label, drawn.values))
+        else:
+            axes.append(_ParallelAxis.of_numbers(label, drawn.values, is_log=drawn.is_log))
+    return axes
+
+
 def parallel(record: SweepRecord) -> Plot | None:
-    """Return a parallel-coordinates plot of all compared trials; ranges can be selected with the mouse."""
+    """Return a parallel-coordinates plot of all compared trials, coloured by the objective, which is the first axis."""
     compared = record.compared
     if len(compared.trials) < 2:
         return None
-    figure = plot_parallel_coordinate(study_of(record.plan.space, compared), target_name=record.objective_words)
-    figure.data = [trace for trace in figure.data if trace.mode == "lines"]  # the first axis is the scale of colours
-    for trace in figure.data:  # from the objective's axis, scaled to [0, 1], through the others
-        trace.update(line={"color": sample_colorscale(SCALE, trace.y[0])[0], "width": 1.6}, opacity=0.75)
-    figure.update_annotations(font={"size": 11, "color": None})
+    axes = _parallel_axes(record)
+    names = [axis.label if len(axis.label) < 20 else f"{axis.label[:17]}..." for axis in axes]
+    places = list(range(len(axes)))
+    rule = {"type": "line", "y0": 0, "y1": 1, "line": {"color": "#888", "width": 1}, "layer": "below"}
+    tick = {"showarrow": False, "xanchor": "right", "xshift": -4, "font": {"size": 11}}
     note = (
         f"{len(compared.trials)} trials after {count(compared.epoch, 'epoch')}, a line each, coloured by the objective."
     )
-    made = plot("All settings together", note, figure, height=420)
-    last = 6 * len(figure.layout.xaxis.ticktext[-1])  # pixels of a name that a narrow page slants
-    made.figure["layout"]["margin"] = {"l": 40, "r": max(24, last), "t": 40, "b": 60}
+    made = plot("All settings together", note, go.Figure(), height=420)
+    colours = sample_colorscale(SCALE, axes[0].places)
+    # No figure of plotly checks these: its check of 150 lines takes half a second.
+    made.figure["data"] = [
+        {
+            "type": "scatter",
+            "mode": "lines",
+            "x": places,
+            "y": [axis.places[trial] for axis in axes],
+            "customdata": [[name, axis.texts[trial]] for name, axis in zip(names, axes, strict=True)],
+            "hovertemplate": "%{customdata[0]}: %{customdata[1]}<extra></extra>",
+            "line": {"color": colour, "width": 1.6},
+            "opacity": 0.75,
+            "showlegend": False,
+        }
+        for trial, colour in enumerate(colours)
+    ]
+    last = 6 * len(names[-1])  # pixels of a name that a narrow page slants
+    made.figure["layout"] |= {
+        "margin": {"l": 40, "r": max(24, last), "t": 40, "b": 60},
+        "xaxis": {
+            "tickmode": "array",
+            "tickvals": places,
+            "ticktext": names,
+            "range": [-0.2, len(axes) - 0.8],
+            "showgrid": False,
+            "zeroline": False,
+        },
+        "yaxis": {"range": [-0.08, 1.08], "visible": False, "fixedrange": True},
+        "hovermode": "closest",
+        "shapes": [{"x0": place, "x1": place, **rule} for place in places],
+        "annotations": [
+            {"x": place, "y": at, "text": text, **tick} for place, axis in enumerate(axes) for at, text in axis.ticks
+        ],
+    }
     return made
 
 
@@ -466,13 +597,16 @@ def _shown(parameter: Parameter, value: object) -> object:
     return as_text(value) if parameter.kind == "choice" else value
 
 
+def _is_log(parameter: Parameter) -> bool:
+    return (parameter.kind == "loguniform" or parameter.log) and min(parameter.ends) > 0
+
+
 def _axis(parameter: Parameter) -> dict[str, object]:
     """Return axis settings of a parameter: order of choices, linear or log scale."""
     if parameter.kind == "choice":
         shown = [as_text(choice) for choice in parameter.choices]
         return {"type": "category", "categoryorder": "array", "categoryarray": shown}
-    is_log = (parameter.kind == "loguniform" or parameter.log) and min(parameter.ends) > 0
-    if not is_log:
+    if not _is_log(parameter):
         return {"type": "linear"}
     is_wide = max(parameter.ends) >= 100 * min(parameter.ends)  # else there would be a tick or two
     return {"type": "log", "dtick": 1} if is_wide else {"type": "log", "dtick": "D2", "tickformat": "~g"}

@@ -174,7 +174,7 @@ class SweepLog:
     def append(self, event: str, **values: Any) -> None:
         """Write one event so that it survives a power cut, and apply it to its trial."""
         record = {"event": event, "time": datetime.now(UTC).isoformat(timespec="milliseconds"), **values}
-        line = json.dumps(finite(record), allow_nan=False) + "\n"
+        line = json_text(record) + "\n"
         try:
             is_new = not self.path.exists()
             with open(self.path, "a", encoding="utf-8", opener=own_file) as file:
@@ -298,6 +298,14 @@ def sharing_a_gpu(launch: Mapping[str, Any]) -> int:
     """Return how many trials could share a GPU after a start or a resume; 0 if each had whole ones, or none."""
     share, concurrent = gpus_of(launch), int(launch.get("concurrent", 0)) * int(launch.get("searches", 1))
     return min(concurrent, int(1 / share + 1e-9)) if 0 < share < 1 else 0
+
+
+def json_text(value: Any) -> str:
+    """Return ``value`` as JSON, as ``finite`` has it; only what has nan or infinity somewhere is copied by it."""
+    try:
+        return json.dumps(value, allow_nan=False)
+    except ValueError:
+        return json.dumps(finite(value), allow_nan=False)
 
 
 def finite(value: Any) -> Any:

@@ -229,10 +229,12 @@ def ranked(trials: Sequence[Trial]) -> list[Trial]:
     return sorted(measured, key=merit, reverse=True)
 
 
-def distinct(trials: Sequence[Trial]) -> list[Trial]:
-    """Return the trials without those that repeat the settings of an earlier one, as a search of few choices may."""
+def distinct(trials: Sequence[Trial], most: int | None = None) -> list[Trial]:
+    """Return the first trials whose settings differ, ``most`` or all: a search of few choices may repeat some."""
     kept: list[Trial] = []
     for trial in trials:
+        if len(kept) == most:
+            break
         if all(trial.settings != other.settings for other in kept):
             kept.append(trial)
     return kept
@@ -240,7 +242,7 @@ def distinct(trials: Sequence[Trial]) -> list[Trial]:
 
 def to_confirm(plan: SweepPlan, log: SweepLog) -> dict[str, Settings]:
     """Return the settings to confirm, the best of the search and the starting ones, by source."""
-    chosen = distinct(ranked(log.of_kind("search")))[: plan.top]
+    chosen = distinct(ranked(log.of_kind("search")), plan.top)
     settings = {trial.id: dict(trial.settings) for trial in chosen}
     if plan.baseline and chosen and plan.start not in settings.values():
         settings[BASELINE] = plan.start
