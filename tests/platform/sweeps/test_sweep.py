@@ -21,7 +21,7 @@ from ebclab.config.encoder import InitConfig
 from ebclab.config.sections import DataConfig
 from ebclab.data.holdout import Split
 from ebclab.encoders.build import digest_of, new_encoder
-from ebclab.errors import UserError
+from ebclab.errors import InterruptedRunError, UserError
 from ebclab.runs.initial_weights import keep_weights
 from ebclab.sweeps import preflight
 from ebclab.sweeps.folder import SweepFolder
@@ -89,13 +89,13 @@ def test_a_plan_that_was_checked_with_these_images_is_not_checked_again(tmp_path
         raise UserError("checked")
 
     def killed(launch: SweepLaunch) -> None:
-        raise KeyboardInterrupt(launch.split)
+        raise SystemExit(launch.split)
 
     monkeypatch.setattr(preflight, "require_runnable", refuse)
     monkeypatch.setattr(phase, "trained_sweep", killed)
     with pytest.raises(UserError, match="checked"):
         sweep(plan, sweeps=tmp_path, load=load)
-    with pytest.raises(KeyboardInterrupt) as reached:
+    with pytest.raises(SystemExit) as reached:
         sweep(plan, sweeps=tmp_path, load=load, checked=loaded[0].content)
     assert reached.value.args == (loaded[1],)  # trained on what was loaded
 
@@ -133,7 +133,7 @@ def test_a_new_sweep_says_once_that_chains_go_through_batch_norm_and_show_says_i
 
     monkeypatch.setattr(phase, "trained_sweep", killed)
     for _ in range(2):
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(InterruptedRunError, match=r"what is done is saved in \S+/hunt; the same command resumes"):
             sweep(plan, sweeps=tmp_path, name="hunt", display=display)
     (note,) = display.notes
     assert note.startswith(f"warning: ebclr: {said}")
