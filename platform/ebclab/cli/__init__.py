@@ -45,7 +45,7 @@ def run_process(command: Callable[[], int]) -> NoReturn:
     warnings.formatwarning = lambda *of_warning, **options: presentable(plain(*of_warning, **options))
     code = command()
     at_work = any(each is not threading.main_thread() and not each.daemon for each in threading.enumerate())
-    if at_work or sys.flags.inspect or sys.getprofile():
+    if at_work or sys.flags.inspect or _is_profiled():
         sys.exit(code)
     atexit._run_exitfuncs()
     try:
@@ -55,6 +55,12 @@ def run_process(command: Callable[[], int]) -> NoReturn:
     except OSError:  # the disk is full; Python reports it
         sys.exit(code)
     os._exit(code)
+
+
+def _is_profiled() -> bool:
+    """Say whether something watches this process: from Python 3.12 on, cProfile is a tool of `sys.monitoring`."""
+    monitoring = getattr(sys, "monitoring", None)
+    return bool(sys.getprofile()) or (monitoring is not None and any(map(monitoring.get_tool, range(6))))
 
 
 def _say_exception(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
