@@ -66,6 +66,13 @@ def absolute(path: str) -> Path:
         ) from None
 
 
+def with_absolute_path(name: str) -> str:
+    """Return a dataset's name with an absolute path, if it is named by a location on this disk."""
+    kind, colon, path = name.partition(":")
+    is_local = name.startswith(LOCATIONS) and path and not is_address(path)
+    return f"{kind}{colon}{absolute(path)}" if is_local else name
+
+
 def form_problem(address: str) -> str | None:
     """Return why a path or address is invalid because of its length or a control character in it; None if it is valid.
 

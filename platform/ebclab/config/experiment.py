@@ -9,7 +9,15 @@ from functools import partial
 from os.path import isfile
 from typing import TYPE_CHECKING, Any, get_type_hints
 
-from ebclab.config.addresses import LOCATIONS, OWN, absolute, folder_problem, is_address, shortened
+from ebclab.config.addresses import (
+    LOCATIONS,
+    OWN,
+    absolute,
+    folder_problem,
+    is_address,
+    shortened,
+    with_absolute_path,
+)
 from ebclab.config.check import (
     Problems,
     bounds_in_words,
@@ -340,10 +348,7 @@ def _expand_view_recipe(given: Plain, dataset: Any, problems: Problems) -> Plain
 def _with_absolute_paths(data: DataConfig) -> DataConfig:
     """Return ``data`` with absolute paths, which do not depend on a process's working directory."""
     root = None if data.root is None else str(absolute(data.root))
-    kind, colon, path = data.name.partition(":")
-    is_local = data.name.startswith(LOCATIONS) and path and not is_address(path)
-    name = f"{kind}{colon}{absolute(path)}" if is_local else data.name
-    return replace(data, root=root, name=name)
+    return replace(data, root=root, name=with_absolute_path(data.name))
 
 
 def _with_absolute_folder(init: InitConfig) -> InitConfig:

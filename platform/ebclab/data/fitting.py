@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ebclab.config.addresses import with_absolute_path
 from ebclab.config.experiment import flat
 from ebclab.config.recipes import merge, read_overrides
 from ebclab.config.sections import VIEW_RECIPES, DataConfig, EvaluationConfig, TrainingConfig, fitting_views
@@ -71,7 +72,7 @@ def fitted(mapping: Mapping[str, Any], say: Callable[[str], None] = _log.warning
     name = settings.get("data.name")
     if not isinstance(name, str) or location_of(name) is None or {"views.recipe", "data.resize"} <= settings.keys():
         return dict(mapping)
-    source = open_source(name, "train", _reading(settings))
+    source = open_source(with_absolute_path(name), "train", _reading(settings))  # as the run: warnings name it, once
     sample = look(source)
     chosen = choose(sample, settings, _trained_on(source.index.keys, settings))
     if not chosen:

@@ -11,7 +11,7 @@ from ebclab.config import compose, to_mapping
 from ebclab.data.fitting import SampledSizes, choose, fitted
 from ebclab.data.holdout import rows_of_parts
 from ebclab.data.photograph import Reading, size_in_header
-from ebclab.data.sources.load import open_source
+from ebclab.data.sources.load import load_split, open_source
 from ebclab.errors import ConfigError, DataError
 
 
@@ -113,6 +113,17 @@ def test_a_folder_of_mixed_sizes_is_ready_to_train_and_what_is_said_wins(tmp_pat
         compose("simclr", overrides=overrides)
     with pytest.raises(DataError, match="no such folder"):
         compose("simclr", overrides={"data.name": "folder:/absent"}, fit=fitted)
+
+
+def test_what_is_told_of_images_is_told_once_whatever_their_path(tmp_path, monkeypatch, caplog) -> None:
+    for number in range(12):
+        save(tmp_path / "photos" / "ab"[number % 2] / f"{number}.png", 32, 32)
+    put(tmp_path / "photos" / "notes.txt", "x")
+    monkeypatch.chdir(tmp_path)
+    config = compose("simclr", overrides={"data.name": "folder:photos"}, fit=fitted)
+    assert len(load_split(config.data.name, None, "train")) == 12
+    told = f"folder:{tmp_path}/photos: files that are not read as images were left out: 1 .txt"
+    assert [message for message in caplog.messages if "left out" in message] == [told]
 
 
 def test_a_dataset_of_the_catalogue_is_left_alone() -> None:
