@@ -162,6 +162,7 @@ class Repeats(NamedTuple):
 
 
 def repeats(train: ImageSet, test: ImageSet) -> Repeats:
+    """Return how many images of a test part are in the training part too; images of another size are other ones."""
     if train.images.shape[1:] != test.images.shape[1:]:
         return Repeats(0, 0)
     some = [_some_pixels(part.images) for part in (train, test)]  # few images that differ agree in these
