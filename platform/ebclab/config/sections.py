@@ -403,6 +403,9 @@ class EvaluationConfig:
 ON_RAY = "cuda"
 """The type of device that a process has which Ray gives a GPU; no other accelerator is reserved."""
 
+BACKEND_ON_RAY = "nccl"
+"""What torch sends tensors of such a device with, between processes."""
+
 
 @dataclass(frozen=True)
 class ResourcesConfig:

@@ -36,6 +36,7 @@ from ebclab.cluster.placement import (
 )
 from ebclab.cluster.train_internals import DatasetsCallback, ElasticScalingPolicy, NoopDecision, ScalingDecision
 from ebclab.cluster.versions import Origin, require_same_versions
+from ebclab.config.sections import BACKEND_ON_RAY, ON_RAY
 from ebclab.data.delivery.ray_data.driver import Stream, plan_stream
 from ebclab.data.delivery.ray_data.pipeline import build_dataset, execution_options
 from ebclab.encoders.build import has_batch_norm
@@ -230,7 +231,7 @@ class _Trainer(TorchTrainer):
             ingest["dataset_config"] = DataConfig(execution_options=execution_options())
         super().__init__(
             work,
-            torch_config=TorchConfig(backend="cpu:gloo,cuda:nccl" if placement.gpus else "gloo"),
+            torch_config=TorchConfig(backend=f"cpu:gloo,{ON_RAY}:{BACKEND_ON_RAY}" if placement.gpus else "gloo"),
             scaling_config=ScalingConfig(
                 num_workers=(sizes[0], sizes[-1]) if placement.elastic else sizes[0],
                 use_gpu=bool(placement.gpus),
@@ -277,7 +278,9 @@ def _failure(spec: RunSpec, error: Exception) -> EbclabError:
     if (refused := recorded_refusal(spec.run, spec.run.signal(REFUSAL))) is not None:
         return raised_elsewhere(refused.kind or "EbclabError", refused.text)
     if not isinstance(error, WorkerGroupError):
-        return TrainingError(f"Ray could not run the workers, got {_first_line(error)}; {kept}")
+        cause = getattr(error, "controller_failure", error)  # the first line of a ControllerError names no cause
+        cause = getattr(cause, "cause", cause)  # that of a RayTaskError is where it was
+        return TrainingError(f"Ray could not run the workers, got {_first_line(cause)}; {kept}")
     allowed, reasons = spec.config.resources.max_failures, _in_words(error.worker_failures, spec.run)
     return TrainingError(
         f"workers failed {allowed + 1} times, resources.max_failures allows {allowed}; the last time {reasons}; {kept}"

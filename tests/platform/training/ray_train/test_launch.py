@@ -402,8 +402,8 @@ def test_a_launch_forgets_what_earlier_ones_left_and_returns_the_result(launched
 
 @pytest.mark.parametrize("has_checkpoint", [False, True])
 def test_when_ray_gives_up_the_sentence_says_why_and_what_is_kept(has_checkpoint, launched, tmp_path):
-    from ray.exceptions import RayError
-    from ray.train.v2.api.exceptions import WorkerGroupError
+    from ray.exceptions import RayError, RayTaskError
+    from ray.train.v2.api.exceptions import ControllerError, WorkerGroupError
 
     from ebclab.training.ray_train.worker import REFUSAL
 
@@ -422,10 +422,17 @@ def test_when_ray_gives_up_the_sentence_says_why_and_what_is_kept(has_checkpoint
         assert newest.endswith("last-0000000002")
         kept = f"the last checkpoint is {newest}; the same command resumes from there"
     failed = WorkerGroupError("long", {1: ValueError("two\nlines"), 0: OSError()})
+    at_start = RayTaskError("setup", "Traceback:\nValueError: no GPU", ValueError("no GPU\nfound"))
     twice = "workers failed 2 times, resources.max_failures allows 1; the last time worker 0: OSError: no text; "
     for error, refusal, kind, said in (
         (failed, "", TrainingError, f"{twice}worker 1: ValueError: two; {kept}"),
         (RayError("gone\nfar"), "", TrainingError, f"Ray could not run the workers, got RayError: gone; {kept}"),
+        (
+            ControllerError(at_start),
+            "",
+            TrainingError,
+            f"Ray could not run the workers, got ValueError: no GPU; {kept}",
+        ),
         (failed, '{"kind": "StoreError", "text": "no answer"}', StoreError, "no answer"),
     ):
         with pytest.raises(kind) as raised:
