@@ -72,6 +72,8 @@ class StudyPlan:
     seeds_from: str  # where their number comes from, in words
     runs: dict[str, ExperimentConfig]  # settings of the runs by name, in the order in which they are trained
     cells: tuple[PlannedCell, ...]  # the cells, row by row
+    data_root: str | None = None  # the user's folder of datasets; None: the usual one
+    assignments: tuple[str, ...] = ()  # the user's ``--set`` assignments
 
     @property
     def datasets(self) -> list[str]:
@@ -175,7 +177,7 @@ def plan_study(
     if problems:
         raise ConfigError([f"{study.name}, {scale}, {first_few(bases, 1)}: {line}" for line, bases in problems.items()])
     runs = {f"{base}-seed{seed}": replace(config, seed=seed) for base, config in configs.items() for seed in used}
-    plan = StudyPlan(study, scale, used, seeds_from, runs, tuple(cells.values()))
+    plan = StudyPlan(study, scale, used, seeds_from, runs, tuple(cells.values()), data_root, tuple(assignments))
     plan = _with_epochs(replace(plan, cells=tuple(_looked_up(study, cells, runs))))
     return _part(plan, rows, datasets) if rows or datasets else plan
 

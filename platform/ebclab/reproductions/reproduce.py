@@ -55,7 +55,9 @@ def plan_of_request(request: ReproduceRequest) -> tuple[StudyPlan, ReproductionF
         rows=request.rows,
         datasets=request.datasets,
     )
-    _require_known(plan)
+    for name in plan.datasets:
+        if location_of(name) is None:
+            dataset_named(name)  # refuses one that is not in the catalogue
     return plan, ReproductionFolder.of_plan(plan, request.to)
 
 
@@ -78,25 +80,17 @@ def reproduce(
     outcomes = run_plan(
         plan,
         folder,
-        data_root=request.data_root,
         note=note or (lambda text: say(text, err=True)),
         display=display or (None if plan.scale == "smoke" else choose_display()),
         at_once=request.at_once,
     )
     references = References.read(folder.references, folder.address_of(folder.references))
-    table = table_of_plan(plan, outcomes, request.assignments, references)
+    table = table_of_plan(plan, outcomes, references)
     write_table(table, folder)
     return ReproductionRun(folder, table)
 
 
-def _require_known(plan: StudyPlan) -> None:
-    """Require that each dataset of a plan is in the catalogue or named by its location."""
-    for name in plan.datasets:
-        if location_of(name) is None:
-            dataset_named(name)
-
-
-def require_data(plan: StudyPlan, data_root: str | None) -> None:
+def require_data(plan: StudyPlan) -> None:
     """Require that the datasets that a plan uses are there, with the test images and labels that are measured by."""
     lines = []
     reads_test = any(not cell.wanted.measure.startswith(("log/", "seconds-per-")) for cell in plan.cells if cell.runs)
@@ -117,8 +111,8 @@ def require_data(plan: StudyPlan, data_root: str | None) -> None:
                     f"{plan.study.name}: kNN and linear probes need labels, got {lacking:,} of {len(labels):,} "
                     f"test images of {name} without; choose a labelled dataset"
                 )
-        if known and (missing_files(known, data_root, "train") or missing_files(known, data_root, "test")):
-            root = f" --data-root {data_root}" if data_root else ""
+        if known and (missing_files(known, plan.data_root, "train") or missing_files(known, plan.data_root, "test")):
+            root = f" --data-root {plan.data_root}" if plan.data_root else ""
             lines.append(
                 f"{plan.study.name}: {name} is needed at scale {plan.scale}; run `ebclab data fetch {name}{root}`"
             )
@@ -130,7 +124,6 @@ def run_plan(
     plan: StudyPlan,
     folder: ReproductionFolder,
     *,
-    data_root: str | None = None,
     note: Callable[[str], None] = lambda text: None,
     display: Listener | None = None,
     at_once: int = 1,
@@ -141,9 +134,9 @@ def run_plan(
     continue. ``at_once`` runs train at once, each in a process of its own, and show nothing on ``display``. ``note`` is
     called with a line of text when a run starts, ends or fails.
     """
-    require_data(plan, data_root)
+    require_data(plan)
     threads = max(1, usable_processors() // at_once) if at_once > 1 else 0
-    work, names, outcomes = _Work(plan, folder, data_root, threads), list(plan.runs), dict[str, RunOutcome]()
+    work, names, outcomes = _Work(plan, folder, threads), list(plan.runs), dict[str, RunOutcome]()
     with resumable(folder.address), folder.enter(plan) as syncer:
         results: Iterator[tuple[str, RunOutcome | TrainingError]]
         if at_once > 1:
@@ -174,7 +167,6 @@ class _Work:
 
     plan: StudyPlan
     folder: ReproductionFolder
-    data_root: str | None
     threads: int  # of a run whose settings name no number; 0 means all that are usable
 
     def is_done(self, name: str) -> bool:
@@ -196,7 +188,7 @@ class _Work:
             )
             known = self.folder.read_numbers(name, run.summary.finished)
             if missing := [each for each in wanted if each not in known]:
-                known = known | measure_run(run, missing, self.data_root)
+                known = known | measure_run(run, missing, self.plan.data_root)
                 self.folder.write_numbers(name, run.summary.finished, known)
         except (TrainingError, UnmeasuredError) as error:
             return RunOutcome(problem=str(error))

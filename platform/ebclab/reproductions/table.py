@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 
 from ebclab.evaluation.comparison import ENOUGH_SEEDS, Measurements, mean_and_interval
 from ebclab.evaluation.evaluate import PROBES
@@ -91,18 +92,42 @@ class ReproducedTable:
     plan: StudyPlan
     cells: tuple[ReproducedCell, ...]  # the cells, row by row
     claims: tuple[AnsweredClaim, ...]  # the claims of the paper, answered
-    seconds: float  # total training time of all runs, over all launches
-    expected: StudyCost  # the estimated cost
-    failures: tuple[str, ...]  # a line for each run that failed
-    assignments: tuple[str, ...]  # the user's ``--set`` assignments
-    made: dict[str, tuple[str, ...]]  # commands, commits, images and machines of the runs, by heading
+    outcomes: Mapping[str, RunOutcome]  # the outcome of each run by its name
     beside: tuple[BesideRows, ...] = ()  # raw pixels and untrained encoders, where they were measured
+
+    @property
+    def seconds(self) -> float:
+        """Total training time of all runs, over all launches."""
+        return sum(each.seconds for each in self.outcomes.values())
+
+    @cached_property
+    def expected(self) -> StudyCost:
+        """The estimated cost."""
+        return estimate(self.plan)
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """A line for each run that failed."""
+        return tuple(f"{name}: {each.problem}" for name, each in self.outcomes.items() if each.problem)
+
+    @property
+    def made(self) -> dict[str, list[str]]:
+        """Commands, commits, images and machines of the runs, by heading."""
+        found = self.outcomes.values()
+        texts = {
+            "Command": [each.command for each in found],
+            "Commit": [each.commit for each in found],
+            "Images": [each.images for each in found],
+            "Machine": [each.machine for each in found],
+        }
+        return {name: list(dict.fromkeys(filter(None, each))) for name, each in texts.items()}
 
     @property
     def differs(self) -> list[str]:
         """How these numbers differ from the paper's setup, one sentence each."""
         study, scale = self.plan.study, self.plan.scale
-        given = [f"Settings given by --set: {' '.join(self.assignments)}."] if self.assignments else []
+        assigned = self.plan.assignments
+        given = [f"Settings given by --set: {' '.join(assigned)}."] if assigned else []
         layers = (study.scales[scale], shared_at(study, scale), paper_of(study))
         return [*given, *self.stand_ins, *(line for layer in layers for line in layer.differs)]
 
@@ -166,7 +191,7 @@ class ReproducedTable:
             "repeats": study.about.repeats,
             "unknown": study.about.unknown,
             "runs": list(self.plan.runs),
-            "made_by": {name.lower(): list(texts) for name, texts in self.made.items()},
+            "made_by": {name.lower(): texts for name, texts in self.made.items()},
             "seconds": self.seconds,
             "expected_seconds": self.expected.seconds,
             "failures": list(self.failures),
@@ -174,12 +199,9 @@ class ReproducedTable:
 
 
 def table_of_plan(
-    plan: StudyPlan,
-    outcomes: Mapping[str, RunOutcome],
-    assignments: tuple[str, ...] = (),
-    references: References | None = None,
+    plan: StudyPlan, outcomes: Mapping[str, RunOutcome], references: References | None = None
 ) -> ReproducedTable:
-    """Return the table of a plan by the outcome of each run; ``assignments`` are the user's."""
+    """Return the table of a plan by the outcome of each run."""
     cells = tuple(_cell(plan, cell, outcomes) for cell in plan.cells)
     measured = {(cell.row, cell.column): cell.measured for cell in cells}
     missing: dict[Cell, str] = {
@@ -197,25 +219,9 @@ def table_of_plan(
         plan,
         cells,
         StudyNumbers(plan.study, whole, missing).answers,
-        sum(each.seconds for each in outcomes.values()),
-        estimate(plan),
-        tuple(f"{name}: {each.problem}" for name, each in outcomes.items() if each.problem),
-        assignments,
-        _made(outcomes),
+        outcomes,
         beside_rows(plan, measured, references or References()),
     )
-
-
-def _made(outcomes: Mapping[str, RunOutcome]) -> dict[str, tuple[str, ...]]:
-    """Return what the runs were made with, by heading."""
-    found = outcomes.values()
-    texts = {
-        "Command": [each.command for each in found],
-        "Commit": [each.commit for each in found],
-        "Images": [each.images for each in found],
-        "Machine": [each.machine for each in found],
-    }
-    return {name: tuple(dict.fromkeys(filter(None, each))) for name, each in texts.items()}
 
 
 def _measured(cell: PlannedCell, outcomes: Mapping[str, RunOutcome]) -> tuple[Measurements, str, str]:

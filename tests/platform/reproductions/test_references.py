@@ -44,7 +44,7 @@ def _table(
         if name in measured
         for seed in (seeds if name == UNTRAINED else (0,))
     ]
-    return table_of_plan(plan, outcomes, (), References(tuple(dict.fromkeys(made))))
+    return table_of_plan(plan, outcomes, References(tuple(dict.fromkeys(made))))
 
 
 def test_references_are_what_evaluation_says_of_a_run_and_are_measured_once(tmp_path, monkeypatch):
@@ -59,7 +59,7 @@ def test_references_are_what_evaluation_says_of_a_run_and_are_measured_once(tmp_
         assert (each.value, each.answers) == (evaluated.value, evaluated.answers)
     monkeypatch.setattr(measuring, "evaluate_encoder", None)
     assert run_plan(plan, folder) == outcomes
-    table = table_of_plan(plan, outcomes, (), known).to_mapping()
+    table = table_of_plan(plan, outcomes, known).to_mapping()
     assert [(each["name"], each["column"]) for each in table["references"]] == [(PIXELS, "knn"), (UNTRAINED, "knn")]
     json.dumps(table)
 
@@ -131,7 +131,7 @@ def test_of_one_seed_that_was_measured_nothing_can_be_told():
     outcomes |= {f"{row}-seed0": RunOutcome(1.0, {wanted: Found(0.9, "kNN", right(180))}) for row in ("cold", "warm")}
     keys = [protocol for protocol, _ in table.plan.protocols]
     made = tuple(Reference(PIXELS, each.key(PIXELS), 0, 0.3, right(60)) for each in keys)
-    said = table_of_plan(table.plan, outcomes, (), References(made)).learnt
+    said = table_of_plan(table.plan, outcomes, References(made)).learnt
     assert said.startswith("With one seed it cannot be told")
 
 

@@ -190,7 +190,7 @@ def test_a_folder_with_another_study_scale_or_settings_is_refused(study, plan, f
 def test_missing_images_are_named_before_anything_is_trained(tmp_path: Path, folder: ReproductionFolder):
     plan = plan_study(load_study("ebclr/table1"), "small", data_root=str(tmp_path))
     with pytest.raises(DataError) as caught:
-        run_plan(plan, folder, data_root=str(tmp_path))
+        run_plan(plan, folder)
     lines = str(caught.value).splitlines()
     assert [line.partition(" is needed")[0] for line in lines] == [
         f"ebclr/table1: {name}" for name in ("mnist", "fashion-mnist", "cifar10")
