@@ -8,7 +8,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import plotly.graph_objects as go
 
@@ -63,20 +62,9 @@ _WORDS = METRICS | {
 }
 
 
-class LineStyle(NamedTuple):
-    """Line style of a run's curves: seven colours with solid lines, then dashed, then dotted."""
-
-    colour: str
-    dash: str
-
-    @property
-    def border(self) -> str:
-        return f"3px {_DASHES[self.dash]} {self.colour}"
-
-
-def look(number: int) -> LineStyle:
-    """Return the line style of the run with this index."""
-    return LineStyle(COLOURS[number % len(COLOURS)], [*_DASHES][number // len(COLOURS) % len(_DASHES)])
+def look(number: int) -> tuple[str, str]:
+    """Return colour and dash of a run's curves, by its index: seven colours with solid lines, then dashed, dotted."""
+    return COLOURS[number % len(COLOURS)], [*_DASHES][number // len(COLOURS) % len(_DASHES)]
 
 
 def curves(records: Sequence[RunRecord]) -> list[Plot]:
@@ -105,14 +93,14 @@ def _curve(records: Sequence[RunRecord], name: str, kind: str) -> Plot:
         points = _points(table, name)
         x = {step: step / (record.steps_per_epoch or 1) if by_epochs else step for step in points}
         most = max([most, *x.values()])
-        drawn = look(number)
+        colour, dash = look(number)
         run = as_text(record.name)
         figure.add_scatter(
             x=list(x.values()),
             y=[drawable(value) for value in points.values()],
             text=[f"{run}, step {step:,.0f}" for step in points],
             mode="lines+markers" if len(points) <= _FEW_POINTS else "lines",
-            line={"color": drawn.colour, "dash": drawn.dash, "width": 2},
+            line={"color": colour, "dash": dash, "width": 2},
             marker={"size": 5},
             meta=number,
             hovertemplate="%{text}<br>%{y}<extra></extra>",
@@ -217,7 +205,8 @@ def _states(records: Sequence[RunRecord]) -> Iterator[Block]:
 
 
 def _name(records: Sequence[RunRecord], number: int) -> RichText:
-    return RichText(records[number].name, swatch=look(number).border)
+    colour, dash = look(number)
+    return RichText(records[number].name, swatch=f"3px {_DASHES[dash]} {colour}")
 
 
 def _run(record: RunRecord) -> tuple[Block, ...]:
