@@ -138,13 +138,13 @@ def compare(given: CompareOptions) -> None:
 
 def _print_plan(plan: ComparisonPlan, folder: ComparisonFolder) -> None:
     """Print the search spaces and searches of a comparison, with their maximum cost, and what it can find."""
-    from ebclab.comparisons.compare import check_searches, costs, reading_cost
+    from ebclab.comparisons.compare import check_searches, reading_cost, seconds_of_epochs
     from ebclab.comparisons.document import facts
     from ebclab.comparisons.findings import ComparisonFindings, read_findings
     from ebclab.comparisons.power import pilot_seconds, planned_power, power_facts, power_warnings
     from ebclab.formatting import clock
     from ebclab.runs.jobs import Kept
-    from ebclab.sweeps.space.check import describe_space
+    from ebclab.sweeps.space.space import describe_space
     from ebclab.training.setup import load_images
 
     load = Kept(load_images)
@@ -154,19 +154,20 @@ def _print_plan(plan: ComparisonPlan, folder: ComparisonFolder) -> None:
         planned = next(planned for planned in plan.sweeps if planned.method == method)
         rows = tuple(describe_space(planned.plan.space, planned.plan.config))
         print_blocks([Table(f"{method} ({planned.plan.space.where})", ("setting", "range", "default"), rows)])
-    found = costs(plan, load=load)
+    seconds = seconds_of_epochs(plan, load=load)
+    longest = [each.longest_seconds(seconds[each.key]) for each in plan.sweeps]
     searches = [
         (
-            each.planned.name,
-            numeric("until the time is over" if each.planned.arm == "practice" else str(each.runs)),
-            each.planned.plan.config.training.epochs,
-            numeric(clock(each.run_seconds)),
-            numeric(clock(each.seconds)),
+            each.name,
+            numeric("until the time is over" if each.arm == "practice" else str(each.runs)),
+            each.config.training.epochs,
+            numeric(clock(each.run_seconds(seconds[each.key]))),
+            numeric(clock(together)),
         )
-        for each in found
+        for each, together in zip(plan.sweeps, longest, strict=True)
     ]
     print_blocks([Table("searches", ("search", "runs", "epochs", "a run", "together"), tuple(searches))])
-    total, (reads, reading) = sum(each.seconds for each in found), reading_cost(plan, load)
+    total, (reads, reading) = sum(longest), reading_cost(plan, load)
     pilot = pilot_seconds(folder)
     lines, powers = facts(not_begun), planned_power(read_findings(folder, plan), folder)
     lines |= {

@@ -14,13 +14,14 @@ from pathlib import Path
 
 from ebclab.cluster.switches import set_ray_switches
 from ebclab.comparisons.document import write_findings
-from ebclab.comparisons.findings import ComparisonFindings, not_begun, read_findings
+from ebclab.comparisons.findings import ComparisonFindings, read_findings
 from ebclab.comparisons.plan import (
     PILOT,
     ComparisonFolder,
     ComparisonPlan,
     Key,
     PlannedSweep,
+    equal_seconds,
     growth,
     make_comparison,
 )
@@ -36,7 +37,7 @@ from ebclab.formatting import clock
 from ebclab.hardware import as_before
 from ebclab.runs.jobs import Each, Kept, one_by_one, work_at_once
 from ebclab.runs.measured_references import try_references
-from ebclab.runs.references import PIXELS, UNTRAINED, Protocol
+from ebclab.runs.references import PIXELS, UNTRAINED
 from ebclab.runs.stop_request import resumable
 from ebclab.sweeps.display import SweepDisplay, choose_sweep_display
 from ebclab.sweeps.preflight import epoch_seconds, reading_seconds, require_runnable
@@ -97,8 +98,8 @@ def compare(
         syncer.push()
         shown.note(f"plan {plan.digest}: {len(left)} of {len(plan.sweeps)} searches to do, in {folder.address}")
         with _one_ray(plan, shown, limits) if left else nullcontext(one_by_one) as each:
-            beside_left = ComparisonFindings(plan, tuple(map(not_begun, left)))
-            try_references(folder.references, beside_left.protocols, shown.note, each)
+            protocols = [(planned.protocol(request.metric), planned.plan.confirming_seeds) for planned in left]
+            try_references(folder.references, protocols, shown.note, each)
             syncer.push()
             beside = replace(limits or Limits(), searches=min(at_once, len(left)) or 1)
             searches = {
@@ -246,16 +247,17 @@ def plan_of_request(
     folder = ComparisonFolder.named(comparisons, chosen).pull_free()
     before = folder.read_plan() if folder.has_plan() else None
     if request.budget == "seconds":
-        measured = costs if plan.sweeps[0].config.resources.cluster == "local" else partial(_costs_on_cluster, limits)
-        plan = make_comparison(request, equal_seconds(plan, before, measured))
+        plan = make_comparison(request, equal_seconds(plan, before, partial(_seconds_where_trained, limits)))
     grown = growth(before, plan, folder.address) if before else []
     return replace(plan, written_digest="" if grown or before is None else before.digest), folder, grown
 
 
-def _costs_on_cluster(limits: Limits | None, plan: ComparisonPlan) -> list[SweepCost]:
-    """Return what sweeps cost on the machines that will train them, which may have GPUs where this one has none."""
+def _seconds_where_trained(limits: Limits | None, plan: ComparisonPlan) -> dict[Key, float]:
+    """Return the seconds of epochs here or, if a cluster trains, there: it may have GPUs where this machine has not."""
+    if plan.sweeps[0].config.resources.cluster == "local":
+        return seconds_of_epochs(plan)
     with _one_ray(plan, choose_sweep_display(), limits) as each:
-        return costs(plan, each)
+        return seconds_of_epochs(plan, each)
 
 
 @contextmanager
@@ -268,22 +270,6 @@ def _one_ray(plan: ComparisonPlan, display: SweepDisplay, limits: Limits | None)
     first = plan.sweeps[0].plan
     with cluster_session(first.config.resources.cluster, display):
         yield jobs_on_cluster(first, resources_of(first, limits or Limits()))
-
-
-@dataclass(frozen=True)
-class SweepCost:
-    """Upper bounds of the cost of a sweep, if no trial diverges and tuned settings cost as much as default ones."""
-
-    planned: PlannedSweep
-    run_seconds: float  # training time of one run
-    runs: int  # number of runs, including confirmation runs
-
-    @property
-    def seconds(self) -> float:
-        if self.planned.arm == "practice":
-            confirming = self.planned.plan.confirming_runs * self.run_seconds
-            return self.planned.plan.search_seconds + self.run_seconds + confirming
-        return self.run_seconds * self.runs
 
 
 Load = Callable[[DataConfig], Split]
@@ -319,32 +305,25 @@ def check_searches(
         except UserError as error:
             problems[str(error)] = None
     if plan.request.practice_seconds and not problems:
-        problems |= {
-            f"--practice: less than one trial of {each.planned.where}, got {each.planned.plan.search_seconds:g} s; "
-            f"one takes about {each.run_seconds:.0f} s": None
-            for each in costs(plan, load=load)
-            if each.planned.arm == "practice" and each.run_seconds > each.planned.plan.search_seconds
-        }
+        seconds = seconds_of_epochs(plan, load=load)
+        for planned in (planned for planned in plan.sweeps if planned.arm == "practice"):
+            given, run = planned.plan.search_seconds, planned.run_seconds(seconds[planned.key])
+            line = f"less than one trial of {planned.where}, got {given:g} s; one takes about {run:.0f} s"
+            if run > given:
+                problems[f"--practice: {line}"] = None
     if problems:
         raise ConfigError(list(problems))
     return digests, list(warnings)
 
 
-def costs(plan: ComparisonPlan, each: Each = one_by_one, load: Load | None = None) -> list[SweepCost]:
-    """Return the maximum cost of each sweep, from measuring a few steps of each method at each batch size."""
+def seconds_of_epochs(plan: ComparisonPlan, each: Each = one_by_one, load: Load | None = None) -> dict[Key, float]:
+    """Return how long an epoch of each method takes at each batch size, from measuring a few steps."""
     seconds, load = dict[Key, float](), load or Kept(load_images)
     for planned, outcome in each(partial(_epoch_seconds, load), [*plan.different.values()]):
         if isinstance(outcome, EbclabError):
             raise outcome
         seconds[planned.key] = outcome
-    return [
-        SweepCost(
-            planned,
-            seconds[planned.key] * planned.config.training.epochs,
-            planned.plan.trials + planned.plan.confirming_runs,
-        )
-        for planned in plan.sweeps
-    ]
+    return seconds
 
 
 def _epoch_seconds(load: Load, planned: PlannedSweep) -> float:
@@ -360,43 +339,10 @@ def reading_cost(plan: ComparisonPlan, load: Load | None = None) -> tuple[int, f
     number, seconds = 0, 0.0
     for planned in plan.sweeps:
         config, sweep = planned.config, planned.plan
-        protocol = Protocol(config, config.data.train_limit, probe)
+        protocol = planned.protocol(probe)
         key = protocol.key(UNTRAINED)
         if key not in one:
             one[key] = reading_seconds(config, probe, load(config.data), num_test_images(config))
         beside |= {(key, seed): one[key] for seed in sweep.confirming_seeds} | {(protocol.key(PIXELS), 0): one[key]}
         number, seconds = number + sweep.confirming_runs, seconds + sweep.confirming_runs * one[key]
     return number + len(beside), seconds + sum(beside.values())
-
-
-def equal_seconds(
-    plan: ComparisonPlan,
-    before: ComparisonPlan | None,
-    measured: Callable[[ComparisonPlan], list[SweepCost]] | None = None,
-) -> dict[Key, int]:
-    """Return epochs for which runs of all methods take as long as the first method's, for each batch size.
-
-    In ``plan`` all methods train for the same number of epochs. A plan to continue, ``before``, keeps its epochs, and
-    methods that join it have the seconds of its first method. Seconds are ``measured``, by default in this process.
-    """
-    epochs, asked = before.epochs if before else {}, plan.epochs
-    if epochs.keys() >= asked.keys():
-        return epochs
-    seconds = {each.planned.key: each.run_seconds / asked[each.planned.key] for each in (measured or costs)(plan)}
-    methods = plan.request.methods
-    like = next((name for name in before.request.methods if name in methods), methods[0]) if before else methods[0]
-    problems = dict[str, None]()
-    for planned in (planned for planned in plan.sweeps if planned.key not in epochs):
-        reference = (like, planned.task.dataset, planned.task.batch_size)
-        first = seconds[reference] * epochs.get(reference, asked[reference])
-        own = seconds[planned.key]
-        epochs[planned.key] = round(first / own)
-        if own > first:
-            line = (
-                f"--budget seconds: less than one epoch of {planned.where}, got {first:.3g} s, those of a run of "
-                f"{like}; one takes {own:.3g} s: raise --epochs"
-            )
-            problems[line] = None
-    if problems:
-        raise ConfigError(list(problems))
-    return epochs

@@ -33,7 +33,7 @@ from ebclab.errors import RunError, UserError
 from ebclab.evaluation.answers import Answers
 from ebclab.evaluation.comparison import CHANCE, Measurements, difference_with_chance, mean_and_interval
 from ebclab.interval import Interval
-from ebclab.reports.comparable import footing, importance
+from ebclab.reports.comparable import importance
 from ebclab.runs.references import REFERENCES, Name, Protocol, References
 from ebclab.sweeps.log import LAUNCHES, LOST, State, SweepLog, Trial, sharing_a_gpu
 from ebclab.sweeps.results import BASELINE, SettingsTest, confirming_run, ranked, to_confirm
@@ -166,8 +166,8 @@ class MeasuredSweep:
         return self.tuned is not None and self.tuned is not self.default
 
     def protocol(self, metric: Metric) -> Protocol:
-        """Return the protocol by which the runs are measured on the test images."""
-        return Protocol(self.planned.config, self.train_limit, metric)
+        """Return the protocol by which the runs were measured on the test images."""
+        return self.planned.protocol(metric)._replace(train_limit=self.train_limit)
 
     def accuracy(self, settings: Literal["tuned", "default"] = "tuned") -> Interval | None:
         """Return the accuracy of the tuned or the default settings; None if it is not measured."""
@@ -197,30 +197,25 @@ class MeasuredSweep:
         return known and (stdev(draws), *known)
 
 
-def not_begun(planned: PlannedSweep) -> MeasuredSweep:
-    """Return a sweep without measurements."""
-    return MeasuredSweep(planned, train_limit=planned.config.data.train_limit)
-
-
 def read_sweep(planned: PlannedSweep, log: SweepLog, metric: Metric = "knn") -> MeasuredSweep:
     """Return the measurements in the log of a sweep; those of ``metric`` on the test images are compared."""
     plan, search = planned.plan, log.of_kind("search")
-    begun = log.last_event("resumed") or log.last_event("started") or {}
     over = [trial for trial in search if trial.is_over]
     is_measured = bool(ranked(over))
+    shares = importance(plan.space, search) if is_measured else None
     confirmed = to_confirm(plan, log) if is_measured else {}
-    shares = importance(plan.space, footing(plan.space, search).thinned()) if is_measured else None
+    train_limit = SettingsTest.limit_in(log, plan)
+    seeds_over = _seeds_over(planned, log, confirmed) if is_measured else 0
     runs = {source: _runs(source, settings, planned, log, metric) for source, settings in confirmed.items()}
     tuned = next((each for source, each in runs.items() if each and source != BASELINE), None)
     default = runs.get(BASELINE) or (tuned if tuned is not None and tuned.settings == plan.start else None)
-    seeds_over = _seeds_over(planned, log, confirmed) if is_measured else 0
     if is_measured:
         problem = _what_is_missing(planned, len(over), tuned, seeds_over)
     else:
         reasons = sorted({trial.reason for trial in over if trial.reason})
         problem = f"no trial measured anything: {'; '.join(reasons) or 'none is over'}"
-    return replace(
-        not_begun(planned),
+    return MeasuredSweep(
+        planned,
         draws=tuple(Draw.of(trial) for trial in over if trial.number > 0),
         default_draw=next((Draw.of(trial) for trial in over if trial.number == 0), None),
         tuned=tuned,
@@ -228,8 +223,8 @@ def read_sweep(planned: PlannedSweep, log: SweepLog, metric: Metric = "knn") -> 
         importance=shares,
         search_seconds=sum(trial.seconds for trial in search),
         test_readings=sum(event["event"] == "test_read" for event in log.events),
-        train_limit=SettingsTest.limit_in(log, plan),
-        environment=begun.get("environment") or {},
+        train_limit=train_limit,
+        environment=log.launch.get("environment") or {},
         images=log.images,
         sharing=max((sharing_a_gpu(each) for each in log.events if each["event"] in LAUNCHES), default=0),
         seeds_over=seeds_over,
@@ -281,15 +276,13 @@ def _runs(source: str, settings: Settings, planned: PlannedSweep, log: SweepLog,
 
 def _with_lost(seeds: Sequence[int], values: Mapping[int, float], answers: Mapping[int, Answers]) -> Measurements:
     """Return measurements of all seeds; a missing run counts as incorrect on every image."""
-    wrong = _all_wrong(next(iter(answers.values()))) if answers else None
+    wrong = None
+    if like := next(iter(answers.values()), None):
+        none_right = base64.b64encode(bytes((like.num_images + 7) // 8)).decode()
+        wrong = replace(like, right=(none_right,) * len(like.right))
     return Measurements.of(
         seeds, [values.get(seed, WORST) for seed in seeds], [answers.get(seed, wrong) for seed in seeds]
     )
-
-
-def _all_wrong(like: Answers) -> Answers:
-    none = base64.b64encode(bytes((like.num_images + 7) // 8)).decode()
-    return replace(like, right=(none,) * len(like.right))
 
 
 Family = Literal["tuned", "default", "gain", "asked", "practice", "learnt", "learnt by default"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Literal
 
 import yaml
 
-from ebclab.comparisons.request import ComparisonRequest
+from ebclab.comparisons.request import ComparisonRequest, Metric
 from ebclab.config import ExperimentConfig, compose, did_you_mean, to_mapping
 from ebclab.config.check import as_written, settings_of
 from ebclab.config.experiment import SECTIONS, known_method
@@ -21,11 +21,10 @@ from ebclab.data.sources.location import short_name
 from ebclab.errors import ConfigError, RunError
 from ebclab.evaluation.objectives import ANSWERED
 from ebclab.methods_by_name import as_file_name
-from ebclab.runs.references import FILE, References
+from ebclab.runs.references import FILE, Protocol, References
 from ebclab.runs.resume import changed_settings, refuse_changes
 from ebclab.storage import atomic
 from ebclab.storage.kinds import COMPARISON
-from ebclab.storage.object_store import fetched
 from ebclab.storage.reading import read_typed, typed
 from ebclab.storage.workspace import Workspace
 from ebclab.sweeps.folder import SweepFolder
@@ -81,6 +80,26 @@ class PlannedSweep:
     def where(self) -> str:
         """Method and batch size, for messages."""
         return f"{self.method} at batch size {self.task.batch_size}"
+
+    def protocol(self, metric: Metric) -> Protocol:
+        """Return the protocol by which its runs are measured on the test images."""
+        return Protocol(self.config, self.config.data.train_limit, metric)
+
+    @property
+    def runs(self) -> int:
+        """Number of its runs, confirming ones included."""
+        return self.plan.trials + self.plan.confirming_runs
+
+    def run_seconds(self, epoch: float) -> float:
+        """Return the training time of a run with the default settings, of which one epoch takes ``epoch`` seconds."""
+        return epoch * self.config.training.epochs
+
+    def longest_seconds(self, epoch: float) -> float:
+        """Return the training time of all runs, if none diverges and tuned settings take as long as default ones."""
+        run = self.run_seconds(epoch)
+        if self.arm == "practice":
+            return self.plan.search_seconds + run + self.plan.confirming_runs * run
+        return run * self.runs
 
     @property
     def name(self) -> str:
@@ -188,6 +207,39 @@ def growth(before: ComparisonPlan, now: ComparisonPlan, where: str) -> list[str]
     grown += [f"question {text}: new" for text in new.questions if text not in old.questions]
     refuse_changes(where, changed, "this comparison was planned otherwise; choose another --name")
     return grown
+
+
+def equal_seconds(
+    plan: ComparisonPlan,
+    before: ComparisonPlan | None,
+    measured: Callable[[ComparisonPlan], Mapping[Key, float]],
+) -> dict[Key, int]:
+    """Return epochs for which runs of all methods take as long as the first method's, for each batch size.
+
+    In ``plan`` all methods train for the same number of epochs. A plan to continue, ``before``, keeps its epochs, and
+    methods that join it have the seconds of its first method. Seconds of an epoch are ``measured`` if they are needed.
+    """
+    epochs, asked = before.epochs if before else {}, plan.epochs
+    if epochs.keys() >= asked.keys():
+        return epochs
+    seconds = measured(plan)
+    methods = plan.request.methods
+    like = next((name for name in before.request.methods if name in methods), methods[0]) if before else methods[0]
+    problems = dict[str, None]()
+    for planned in (planned for planned in plan.sweeps if planned.key not in epochs):
+        reference = (like, planned.task.dataset, planned.task.batch_size)
+        first = seconds[reference] * epochs.get(reference, asked[reference])
+        own = seconds[planned.key]
+        epochs[planned.key] = round(first / own)
+        if own > first:
+            line = (
+                f"--budget seconds: less than one epoch of {planned.where}, got {first:.3g} s, those of a run of "
+                f"{like}; one takes {own:.3g} s: raise --epochs"
+            )
+            problems[line] = None
+    if problems:
+        raise ConfigError(list(problems))
+    return epochs
 
 
 PILOT = COMPARISON.leftover.rpartition("/")[2]
@@ -401,7 +453,7 @@ def different_settings(
 def _sweep(request: ComparisonRequest, config: ExperimentConfig, arm: Arm) -> SweepPlan:
     """Return the plan of one sweep: the method's search space without the settings that the comparison fixes."""
     own = request.space_of.get(config.method_name)
-    space = load_space(None if own is None else fetched(own), known_method(config))
+    space = load_space(own, known_method(config))
     searched = {name for name in space.by_name if name.partition(".")[0] == "views" or name == BATCH_SIZE}
     _require_inside(space, config.training.batch_size)
     left = space.without(searched)

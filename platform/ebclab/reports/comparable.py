@@ -13,7 +13,7 @@ from typing import Any
 
 from ebclab.sweeps.display import short_names
 from ebclab.sweeps.log import Trial
-from ebclab.sweeps.space.space import Parameter, Space
+from ebclab.sweeps.space.space import Space
 
 LEAST_TRIALS = 8
 """Minimum number of trials for which an importance is computed."""
@@ -41,16 +41,11 @@ class Footing:
 
 def footing(space: Space, trials: Sequence[Trial]) -> Footing:
     """Return the comparable trials; those outside the space or with a non-finite objective are excluded."""
-    inside = [trial for trial in trials if is_inside(space, trial) and trial.curve]
+    inside = [trial for trial in trials if space.holds(trial.point) and trial.curve]
     lengths = sorted((trial.epochs_done for trial in inside), reverse=True)
     epoch = lengths[(len(lengths) - 1) // 2] if lengths else 0
     kept = [trial for trial in inside if epoch in trial.curve and math.isfinite(trial.curve[epoch].objective)]
     return Footing(epoch, tuple(kept), tuple(trial.curve[epoch].objective for trial in kept))
-
-
-def is_inside(space: Space, trial: Trial) -> bool:
-    """Return whether the point of a trial is inside the search space."""
-    return all(parameter.find(trial.point.get(name)) is not None for name, parameter in space.by_name.items())
 
 
 def labels(space: Space) -> dict[str, str]:
@@ -67,13 +62,14 @@ def as_text(value: object) -> str:
     return html.escape(text, quote=False)
 
 
-def importance(space: Space, compared: Footing) -> dict[str, float]:
+def importance(space: Space, trials: Sequence[Trial]) -> dict[str, float]:
     """Return the share of the objective's variance that each setting alone explains (fANOVA), normalized to sum to 1.
 
     The variance is that over random draws: trees split the shares of a range, not its values, of which those of a log
-    range would weigh as on a linear scale. The result is empty if there are fewer than ``LEAST_TRIALS`` trials, if all
-    objectives are equal, or if no tree can split the trials.
+    range would weigh as on a linear scale. The result is empty if there are fewer than ``LEAST_TRIALS`` comparable
+    trials, if all their objectives are equal, or if no tree can split them.
     """
+    compared = footing(space, trials).thinned()
     if len(compared.trials) < LEAST_TRIALS or len(set(compared.values)) < 2:
         return {}
     from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
@@ -105,13 +101,7 @@ def importance_digest(space: Space, compared: Footing, found: Mapping[str, float
 
 def _shares(space: Space, compared: Footing) -> Iterator[dict[str, Any]]:
     for trial in compared.trials:
-        yield {name: _share(parameter, trial.point[name]) for name, parameter in space.by_name.items()}
-
-
-def _share(parameter: Parameter, value: Any) -> float:
-    """Return the share of a range at which a value lies; of a choice, its number."""
-    inside = parameter.find(value)
-    return parameter.levels.index(inside) if parameter.choices else parameter.share_of(inside)
+        yield {name: parameter.place_of(trial.point[name]) for name, parameter in space.by_name.items()}
 
 
 def why_no_importance(compared: Footing) -> str:

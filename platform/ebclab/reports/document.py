@@ -84,7 +84,7 @@ def facts(record: SweepRecord) -> dict[str, str]:
         "Objective": f"{record.objective_words}, on held-out training images; higher is better",
         "Budget": f"{plan.trials} trials of at most {count(plan.epochs, 'epoch')}; {search}",
         "Confirmation": confirm,
-        "At once": f"{record.start.get('concurrent', '?')} trials, {gpus}",
+        "At once": f"{record.log.launch.get('concurrent', '?')} trials, {gpus}",
         "Machine": "; ".join(record.machines) or "not written down",
         "Versions": versions_in_words(environment) or "not written down",
         "Commit": str(environment.get("commit") or "not written down"),

@@ -13,7 +13,7 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from ebclab.errors import RunError
-from ebclab.reports.comparable import as_text, is_inside
+from ebclab.reports.comparable import as_text
 from ebclab.reports.reading import read_sweep
 from ebclab.storage import atomic
 from ebclab.sweeps.log import Trial
@@ -33,7 +33,7 @@ def write_journal(folders: Sequence[str | Path], to: Path) -> list[str]:
         storage = optuna.storages.JournalStorage(JournalFileBackend(str(path)))
         for record in map(read_sweep, folders):
             space, trials = record.plan.space, record.log.of_kind("search")
-            kept = [trial for trial in trials if trial.is_over and is_inside(space, trial)]
+            kept = [trial for trial in trials if trial.is_over and space.holds(trial.point)]
             if len(kept) < len(trials):
                 left_out.append(f"{record.name}: {len(trials) - len(kept)} of {len(trials)} trials were left out")
             study = new_study(study_name=str(record.folder.path), storage=storage)

@@ -216,7 +216,7 @@ class SweepRecord(SweepFindings):
                 case {"importance": dict(found), "importance_digest": str(digest)}:
                     if digest == importance_digest(self.plan.space, self.compared, found):
                         return found
-        return importance(self.plan.space, self.compared)
+        return importance(self.plan.space, self.search)
 
     def _reported(self) -> list[Any]:
         """Return what the report in the folder says of each of its sweeps; nothing if it cannot be read."""
@@ -232,19 +232,14 @@ class SweepRecord(SweepFindings):
         return over_references(self.folder, self.plan, self.log, self.confirmed[0], self.test) if self.test else ()
 
     @cached_property
-    def start(self) -> dict[str, Any]:
-        """The latest event of a resume in the log, else of a start; empty if there is none."""
-        return self.log.last_event("resumed") or self.log.last_event("started") or {}
-
-    @cached_property
     def environment(self) -> dict[str, Any]:
         """Machine and versions of the sweep's own process; empty if not recorded."""
-        return dict(self.start.get("environment", {}))
+        return dict(self.log.launch.get("environment", {}))
 
     @property
     def gpus_per_trial(self) -> float:
         """GPUs per trial, or a fraction of one."""
-        return gpus_of(self.start)
+        return gpus_of(self.log.launch)
 
     @cached_property
     def machines(self) -> list[str]:

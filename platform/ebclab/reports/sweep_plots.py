@@ -19,7 +19,7 @@ from ebclab.config.yaml_text import JsonObject
 from ebclab.document.document import CellValue, ColumnHead, Plot, Remark, Table, numeric
 from ebclab.evaluation.objectives import SHARES
 from ebclab.formatting import count
-from ebclab.reports.comparable import Footing, as_text, is_inside, labels
+from ebclab.reports.comparable import Footing, as_text, labels
 from ebclab.reports.plots import (
     BLUE,
     GREY,
@@ -256,7 +256,7 @@ def importance_bars(record: SweepRecord) -> Plot | None:
 def slices(record: SweepRecord) -> Plot | None:
     """Return scatter plots of every trial's last objective against each setting, coloured by epochs done."""
     space = record.plan.space
-    measured = [trial for trial in record.order if is_inside(space, trial)]
+    measured = [trial for trial in record.order if space.holds(trial.point)]
     if not measured:
         return None
     names = labels(space)

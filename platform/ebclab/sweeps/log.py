@@ -209,6 +209,11 @@ class SweepLog:
         return next((record for record in reversed(self.events) if record["event"] == name), None)
 
     @property
+    def launch(self) -> Event:
+        """The newest resume, else the start; empty before it."""
+        return self.last_event("resumed") or self.last_event("started") or {}
+
+    @property
     def learnt_from(self) -> Event:
         """The newest start or resume with the results of an earlier sweep; the start if none has them."""
         told = (record for record in reversed(self.events) if record["event"] in LAUNCHES and "earlier" in record)

@@ -14,12 +14,6 @@ Search = Literal["tpe", "random", "grid"]
 Scheduler = Literal["asha", "median", "pbt", "none"]
 
 
-def _file(text: str) -> Path:
-    from ebclab.storage.object_store import fetched  # numpy takes a while to import
-
-    return fetched(text)
-
-
 @dataclass(frozen=True, kw_only=True)
 class SweepChoices:
     """What a request asks for and a plan holds, also in sweep.yaml; in a request, what is omitted is None."""
@@ -47,7 +41,7 @@ class SweepRequest(SweepChoices):
     space: Space | str | Path | None = option(
         None,
         "YAML file of the search space, or examples/NAME; default: the one shipped with the method.",
-        read=_file,
+        read=str,
         panel="Search",
     )
     scheduler: str | None = option(None, "asha (default), median, pbt or none.", choices=get_args(Scheduler))

@@ -31,8 +31,7 @@ from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.preflight import SweepLaunch, WarmStart
 from ebclab.sweeps.resources import Limits
 from ebclab.sweeps.results import SweepResult
-from ebclab.sweeps.space.check import own_settings
-from ebclab.sweeps.space.space import Point
+from ebclab.sweeps.space.space import Point, own_settings
 from ebclab.training.setup import load_images, split_own
 from energy_contrast.method import Method
 

@@ -13,8 +13,7 @@ from ebclab.document.text import print_facts
 from ebclab.errors import UserError
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.results import ConfirmedSettings
-from ebclab.sweeps.space.check import own_settings
-from ebclab.sweeps.space.space import parse_space
+from ebclab.sweeps.space.space import own_settings, parse_space
 
 from .conftest import Ebclab
 

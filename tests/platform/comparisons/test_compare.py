@@ -22,9 +22,9 @@ from small_runs import content_of
 from ebclab.cli import main
 from ebclab.cli.report import _comparison_now
 from ebclab.comparisons import compare as compare_module
-from ebclab.comparisons.compare import SweepCost, check_searches, compare, equal_seconds, plan_of_request, reading_cost
+from ebclab.comparisons.compare import check_searches, compare, plan_of_request, reading_cost, seconds_of_epochs
 from ebclab.comparisons.findings import ComparisonFindings, read_findings
-from ebclab.comparisons.plan import make_comparison
+from ebclab.comparisons.plan import equal_seconds, make_comparison
 from ebclab.config import compose
 from ebclab.config.sections import DataConfig
 from ebclab.data.holdout import Split
@@ -225,55 +225,47 @@ def test_equal_seconds_give_a_slower_method_fewer_epochs_and_stay_when_continued
     small = {"may_differ": ("views", "encoder"), "assignments": ("data.train_limit=160",)}
     asked = request_for("simclr", "ebclr", budget="seconds", epochs=40, **small)
     plan = make_comparison(asked)
-    epochs = equal_seconds(plan, None)
+    epochs = equal_seconds(plan, None, seconds_of_epochs)
     assert epochs["simclr", "digits", 64] == 40
     assert 1 <= epochs["ebclr", "digits", 64] < 20  # ten steps of its chains a step
     settled = make_comparison(asked, epochs)
     assert settled.sweeps[1].plan.config.training.epochs == epochs["ebclr", "digits", 64]
-    assert equal_seconds(plan, settled) == epochs
+    assert equal_seconds(plan, settled, seconds_of_epochs) == epochs
 
 
 def test_equal_seconds_are_measured_with_the_gpus_of_a_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Limits] = []
     monkeypatch.setattr(compare_module, "_one_ray", lambda _, __, limits: asked.append(limits) or nullcontext())
-    monkeypatch.setattr(compare_module, "costs", lambda plan, _: [SweepCost(each, 1.0, 1) for each in plan.sweeps])
+    monkeypatch.setattr(compare_module, "seconds_of_epochs", lambda plan, _: dict.fromkeys(plan.epochs, 1.0))
     there = ("resources.address=10.0.0.1:6379",)
     request, limits = request_for("simclr", "dcl", budget="seconds", assignments=there), Limits(gpus_per_trial=0.25)
     plan_of_request(request, comparisons=tmp_path, limits=limits)
     assert asked == [limits]
 
 
-def test_seconds_in_which_a_method_has_no_epoch_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_seconds_in_which_a_method_has_no_epoch_are_refused() -> None:
     """Four epochs of SimCLR take 10 s, one of DCL 100 s, one of DHEL 2.5 s."""
     plan = make_comparison(request_for("simclr", "dcl", "dhel", budget="seconds", epochs=4))
-    seconds = {"simclr": 10.0, "dcl": 400.0, "dhel": 10.0}
-    monkeypatch.setattr(
-        "ebclab.comparisons.compare.costs",
-        lambda plan: [SweepCost(each, seconds[each.method], 1) for each in plan.sweeps],
-    )
+    seconds = {("simclr", "digits", 64): 2.5, ("dcl", "digits", 64): 100.0, ("dhel", "digits", 64): 2.5}
     with pytest.raises(ConfigError) as error:
-        equal_seconds(plan, None)
+        equal_seconds(plan, None, lambda _: seconds)
     assert error.value.problems == [
         "--budget seconds: less than one epoch of dcl at batch size 64, got 10 s, those of a run of simclr; "
         "one takes 100 s: raise --epochs"
     ]
-    seconds["dcl"] = 16.0
-    assert equal_seconds(plan, None) == {
+    seconds["dcl", "digits", 64] = 4.0
+    assert equal_seconds(plan, None, lambda _: seconds) == {
         ("simclr", "digits", 64): 4,
         ("dcl", "digits", 64): 2,  # 10 s are two and a half epochs of 4 s
         ("dhel", "digits", 64): 4,
     }
 
 
-def test_methods_that_join_get_the_seconds_of_the_method_that_was_first_before(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_methods_that_join_get_the_seconds_of_the_method_that_was_first_before() -> None:
     """Four epochs of SimCLR take 10 s, and one of DHEL 5 s, whatever comes first, and however many epochs are asked."""
     before = make_comparison(request_for("simclr", "dcl", budget="seconds", epochs=4))
     plan = make_comparison(request_for("dhel", "simclr", "dcl", budget="seconds", epochs=8))
-    monkeypatch.setattr(
-        "ebclab.comparisons.compare.costs",
-        lambda plan: [SweepCost(each, 40.0 if each.method == "dhel" else 20.0, 1) for each in plan.sweeps],
-    )
-    found = equal_seconds(plan, before)
+    found = equal_seconds(plan, before, lambda now: {key: 5.0 if key[0] == "dhel" else 2.5 for key in now.epochs})
     assert {method: epochs for (method, _, _), epochs in found.items()} == {"simclr": 4, "dcl": 4, "dhel": 2}
 
 

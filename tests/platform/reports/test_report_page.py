@@ -23,7 +23,7 @@ from ebclab.cli import main
 from ebclab.errors import RunError
 from ebclab.evaluation.comparison import Measurements
 from ebclab.reports import document as output
-from ebclab.reports.comparable import LEAST_TRIALS, MOST_TRIALS, Footing, as_text, footing, importance
+from ebclab.reports.comparable import LEAST_TRIALS, MOST_TRIALS, as_text, footing, importance
 from ebclab.reports.document import Cost, commands, ranked, write_report
 from ebclab.reports.journal import write_journal
 from ebclab.reports.plots import thinned
@@ -389,18 +389,22 @@ def test_the_only_setting_that_matters_gets_nearly_all_importance(sweep_folder: 
     trials = read_sweep(folder.path).search
     for trial in trials:
         trial.curve[1] = Epoch(trial.point["method.temperature"], 1.0)
-    shares = importance(folder.plan.space, footing(folder.plan.space, trials))
+    shares = importance(folder.plan.space, trials)
     assert sum(shares.values()) == pytest.approx(1)
     assert shares["method.temperature"] > 0.9
+
+
+def _measured(number: int, point: dict[str, Any], score: float) -> Trial:
+    """Return a trial with a score after its only epoch."""
+    return Trial(f"{number:04}", "search", number, point, point, 0, 1, curve={1: Epoch(score, 1.0)})
 
 
 @pytest.mark.parametrize("kind", ["uniform", "loguniform"])
 def test_off_beside_a_range_counts_among_what_matters(kind: str) -> None:
     space = parse_space({"parameters": {"x": {kind: [0.1, 0.9], "also": 0}, "y": {"uniform": [0, 1]}}}, "s")
     draws = [suggest(space, "random", seed=0, number=n, trials=[], default=None) for n in range(40)]
-    trials = tuple(Trial(f"{n:04}", "search", n, point, point, 0, 1) for n, point in enumerate(draws))
-    compared = Footing(1, trials, tuple(float(point["x"] == 0) for point in draws))
-    assert importance(space, compared)["x"] > 0.9
+    trials = [_measured(n, point, float(point["x"] == 0)) for n, point in enumerate(draws)]
+    assert importance(space, trials)["x"] > 0.9
     assert plot_axis(space.by_name["x"]) == {"type": "linear"}  # a log scale has no place for 0
 
 
@@ -423,9 +427,9 @@ def test_a_log_axis_of_less_than_two_decades_has_ticks_between_them(low: float, 
 def test_settings_that_move_the_score_alike_over_draws_share_alike(range_of_x, is_low):
     space = parse_space({"parameters": {"x": range_of_x, "y": {"uniform": [0, 1]}}}, "s")
     draws = [suggest(space, "random", seed=0, number=n, trials=[], default=None) for n in range(100)]
-    trials = tuple(Trial(f"{n:04}", "search", n, point, point, 0, 1) for n, point in enumerate(draws))
-    compared = Footing(1, trials, tuple(float(is_low(point["x"])) + (point["y"] < 0.5) for point in draws))
-    assert importance(space, compared)["x"] == pytest.approx(0.5, abs=0.1)  # both halve the draws
+    scores = [float(is_low(point["x"])) + (point["y"] < 0.5) for point in draws]
+    trials = [_measured(n, point, score) for n, (point, score) in enumerate(zip(draws, scores, strict=True))]
+    assert importance(space, trials)["x"] == pytest.approx(0.5, abs=0.1)  # both halve the draws
 
 
 def test_too_few_or_equal_trials_have_no_importance(sweep_folder: Callable[..., Any]) -> None:
@@ -433,10 +437,10 @@ def test_too_few_or_equal_trials_have_no_importance(sweep_folder: Callable[..., 
     for number in range(LEAST_TRIALS + 1):
         folder.search(number, [0.5])
     trials = read_sweep(folder.path).search
-    assert importance(folder.plan.space, footing(folder.plan.space, trials)) == {}
+    assert importance(folder.plan.space, trials) == {}
     for trial in trials:
         trial.curve[1] = Epoch(trial.number / 10, 1.0)
-    assert importance(folder.plan.space, footing(folder.plan.space, trials[: LEAST_TRIALS - 1])) == {}
+    assert importance(folder.plan.space, trials[: LEAST_TRIALS - 1]) == {}
 
 
 def test_many_trials_are_thinned_evenly_and_long_curves_keep_both_ends(sweep_folder: Callable[..., Any]) -> None:

@@ -31,7 +31,7 @@ from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan, trial_config
 from ebclab.sweeps.results import BASELINE, SeedScores, SettingsTest, SweepResult, readings_of_test_set
-from ebclab.sweeps.space.check import own_settings
+from ebclab.sweeps.space.space import own_settings
 from ebclab.training.display import Listener
 
 Plans = Callable[..., SweepPlan]

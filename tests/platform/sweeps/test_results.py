@@ -20,7 +20,7 @@ from ebclab.sweeps.results import (
     SweepResult,
     readings_of_test_set,
 )
-from ebclab.sweeps.space.check import own_settings
+from ebclab.sweeps.space.space import own_settings
 
 SETTINGS = {"optimizer.learning_rate": 0.01, "method.temperature": 0.5}
 CONFIRMED: dict[str, Any] = {"trial": "0002", "settings": SETTINGS, "seeds": [1, 2], "values": [0.6, 0.8]}

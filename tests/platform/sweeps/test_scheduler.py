@@ -23,7 +23,7 @@ from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.policies.stopping import decide
 from ebclab.sweeps.results import BASELINE, SweepFindings, ranked, to_confirm
 from ebclab.sweeps.scheduler import ConfirmProposals, SearchProposals, SweepScheduler, Turn
-from ebclab.sweeps.space.check import own_settings
+from ebclab.sweeps.space.space import own_settings
 
 Plans = Callable[..., SweepPlan]
 Machines = Callable[..., Any]
