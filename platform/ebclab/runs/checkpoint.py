@@ -247,7 +247,7 @@ def _write(aside: Path, kind: Kind, checkpoint: Checkpoint) -> None:
 
         state = io.BytesIO()
         torch.save(checkpoint.state, state)
-        (aside / STATE).write_bytes(state.getbuffer())
+        (aside / STATE).write_bytes(state.getvalue())
         for name, memory in checkpoint.memories.items():
             (aside / f"memory-{name}.safetensors").write_bytes(_packed(memory))
     files = {path.name: file_digest(path) for path in sorted(aside.iterdir())}

@@ -71,8 +71,9 @@ def how_it_died(folder: Path, rank: int, pid: str) -> str:
         return ""
     if fault := re.search(r"^Fatal Python error: (.+)$", text, re.MULTILINE):
         at = re.search(r'^  File "(.+)", (line \d+) in (.+)$', text, re.MULTILINE)
-        short = f" ({_SIGNALS[fault[1]]})" if fault[1] in _SIGNALS else ""
-        return f": {fault[1]}{short}" + (f" in {at[3]} ({at[1]}, {at[2]})" if at else "")
+        name = fault[1].replace("Floating-point", "Floating point")  # so written from Python 3.13 on
+        short = f" ({_SIGNALS[name]})" if name in _SIGNALS else ""
+        return f": {name}{short}" + (f" in {at[3]} ({at[1]}, {at[2]})" if at else "")
     now = kernel_kills() if process.host == socket.gethostname() else {}
     if any(count > process.kernel_kills.get(group, count) for group, count in now.items()):
         return ": without a trace; since it began, the kernel ran out of memory here and killed a process (SIGKILL)"
