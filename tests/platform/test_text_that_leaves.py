@@ -5,6 +5,7 @@ import csv
 import io
 import json
 import logging
+import os
 import shlex
 import subprocess
 import sys
@@ -203,18 +204,23 @@ def _runs(folder: Path) -> list[str]:
 # A process without its streams
 
 
-@pytest.mark.parametrize(
-    ("words", "closed"),
-    [
-        (["runs", "list"], ">&-"),
-        (["runs", "list"], "2>&-"),
-        (["runs", "list"], "<&- >&- 2>&-"),
-    ],
-)
-def test_a_command_works_without_its_output(words: list[str], closed: str, tmp_path: Path) -> None:
-    command = shlex.join([sys.executable, "-m", "ebclab", *words])
-    script = f"exec {command} {closed}"
-    done = subprocess.run(["sh", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
+AS_THE_PROGRAM = """
+import atexit, os, sys
+from ebclab.cli import main, run_process
+def look():
+    if any(os.path.realpath(f"/proc/self/fd/{number}") != "/dev/null" for number in os.environ["CLOSED"]):
+        os._exit(9)
+atexit.register(look)
+run_process(main)
+"""
+
+
+@pytest.mark.parametrize(("closed", "numbers"), [(">&-", "1"), ("2>&-", "2"), ("<&- >&- 2>&-", "012")])
+def test_a_command_works_without_its_output(closed: str, numbers: str, tmp_path: Path) -> None:
+    """The null device is in place of what is missing until the end."""
+    command = shlex.join([sys.executable, "-c", AS_THE_PROGRAM, "runs", "list"])
+    script, said = f"exec {command} {closed}", {**os.environ, "CLOSED": numbers}
+    done = subprocess.run(["sh", "-c", script], cwd=tmp_path, env=said, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
 
