@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -114,36 +114,46 @@ def lightly(config: ExperimentConfig, images: ImageSet) -> Epoch:
     return lambda: (batch[0].shape[0] for batch in loader)
 
 
-def rate(epoch: Epoch, seconds: float) -> float:
-    """Return images per second of one epoch, its first batch included, cut off after ``seconds``."""
-    start, count = time.perf_counter(), 0
+class Pace(NamedTuple):
+    """How fast an epoch is delivered."""
+
+    rate: float  # images per second, the first batch included
+    first: float  # seconds until the first batch
+
+
+def pace(epoch: Epoch, seconds: float) -> Pace:
+    """Return the pace of one epoch, cut off after ``seconds``."""
+    start, count, first = time.perf_counter(), 0, 0.0
     batches = epoch()
     for images in batches:
+        first = first or time.perf_counter() - start
         count += images
         if time.perf_counter() - start > seconds:
             break
     elapsed = time.perf_counter() - start
     for _ in batches:  # a stream ends its epoch before the next begins
         pass
-    return count / elapsed
+    return Pace(count / elapsed, first)
 
 
-def measure(contestants: dict[str, Epoch], rounds: int, seconds: float) -> dict[str, list[float]]:
-    """Return images per second of each contestant in each round, after one round in which processes start."""
-    rates: dict[str, list[float]] = {name: [] for name in contestants}
+def measure(contestants: dict[str, Epoch], rounds: int, seconds: float) -> dict[str, list[Pace]]:
+    """Return the pace of each contestant in each round, after one round in which processes start."""
+    paces: dict[str, list[Pace]] = {name: [] for name in contestants}
     for number in range(-1, rounds):
         for name, epoch in contestants.items():
-            found = rate(epoch, seconds)
+            found = pace(epoch, seconds)
             if number >= 0:
-                rates[name].append(found)
-    return rates
+                paces[name].append(found)
+    return paces
 
 
-def table(rates: dict[str, list[float]]) -> str:
+def table(paces: dict[str, list[Pace]]) -> str:
     """Return the markdown table."""
-    lines = ["| contestant | img/s, median | slowest to fastest round |", "|---|---|---|"]
-    for name, values in rates.items():
-        lines.append(f"| {name} | {statistics.median(values):,.0f} | {min(values):,.0f} to {max(values):,.0f} |")
+    lines = ["| contestant | img/s, median | slowest to fastest round | first batch after, s |", "|---|---|---|---|"]
+    for name, found in paces.items():
+        rates, firsts = [each.rate for each in found], [each.first for each in found]
+        ends = f"{min(rates):,.0f} to {max(rates):,.0f}"
+        lines.append(f"| {name} | {statistics.median(rates):,.0f} | {ends} | {statistics.median(firsts):.2f} |")
     return "\n".join(lines)
 
 
@@ -152,12 +162,14 @@ def circumstances(arguments: argparse.Namespace) -> str:
     found = {distribution.metadata["Name"] for distribution in importlib.metadata.distributions()}
     packages = [name for name in ("torch", "ray", "pyarrow", "lightly") if name in found]
     versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in packages)
+    options = f"--dataset {arguments.dataset} --rounds {arguments.rounds}"
+    options += "" if arguments.images is None else f" --images {arguments.images}"
     commit = subprocess.run(
         ["git", "describe", "--always", "--dirty"], cwd=RESULTS.parent, capture_output=True, text=True, check=False
     ).stdout.strip()
     return "\n".join(
         [
-            f"- command: `python benchmarks/delivery.py --dataset {arguments.dataset} --rounds {arguments.rounds}`",
+            f"- command: `python benchmarks/delivery.py {options}`",
             f"- {CORES} cores, one torch thread a process, batches of {BATCH}, two views an image, CPU",
             f"- date: {date.today()}; commit: {commit or 'none'}",
             f"- versions: Python {platform.python_version()}, {versions}",
@@ -169,12 +181,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dataset", default="fashion-mnist")
     parser.add_argument("--data-root", default=None)
+    parser.add_argument("--images", type=int, help="the first so many alone")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=10.0)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     config = compose("simclr", overrides=[f"views.recipe={USUAL_VIEWS[arguments.dataset]}"])
     images = load_split(arguments.dataset, arguments.data_root, "train")
+    images = images.rows(torch.arange(min(arguments.images or len(images), len(images))))
     contestants = {"resident": resident(config, images)}
     try:
         contestants["torch DataLoader with lightly's transform, 2 processes"] = lightly(config, images)
@@ -188,10 +202,11 @@ def main() -> None:
         ray.init("local", num_cpus=CORES, include_dashboard=False, log_to_driver=False)
         contestants["streamed, views in the worker"] = streamed(config, "worker", folder)
         contestants["streamed, views in the pipeline"] = streamed(config, "pipeline", folder)
-        rates = measure(contestants, arguments.rounds, arguments.seconds)
+        paces = measure(contestants, arguments.rounds, arguments.seconds)
         ray.shutdown()
-    heading = f"## {arguments.dataset}: {len(images):,} images of {'x'.join(map(str, images.images.shape[1:]))}"
-    section = f"{heading}\n\n{circumstances(arguments)}\n\n{table(rates)}\n"
+    part = "" if arguments.images is None else ", the first images"
+    heading = f"## {arguments.dataset}{part}: {len(images):,} images of {'x'.join(map(str, images.images.shape[1:]))}"
+    section = f"{heading}\n\n{circumstances(arguments)}\n\n{table(paces)}\n"
     print(section)
     write(section, heading)
 

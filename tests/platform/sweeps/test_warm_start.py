@@ -12,7 +12,7 @@ import pytest
 from made_up_trials import made_up_trial, write
 
 from ebclab.config import compose
-from ebclab.errors import RunError, UserError
+from ebclab.errors import InterruptedRunError, RunError, UserError
 from ebclab.sweeps.display import SweepDisplay
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog
@@ -156,7 +156,7 @@ def test_a_sweep_that_goes_on_knows_what_it_knew_when_it_started(sweep_plan, tmp
         raise KeyboardInterrupt
 
     def run(**options: Any) -> None:
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(InterruptedRunError):
             run_sweep(plan, sweeps=tmp_path, name="new", display=SweepDisplay(), **options)
 
     monkeypatch.setattr(phase, "trained_sweep", killed)
@@ -182,7 +182,7 @@ def test_a_sweep_that_learns_from_another_when_it_is_resumed_goes_on_knowing_tha
 
     monkeypatch.setattr(phase, "trained_sweep", killed)
     for options in ({}, {"warm_start": old}, {"resume": True}, {"resume": True}):
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(InterruptedRunError):
             run_sweep(plan, sweeps=new.parent, name=new.name, display=SweepDisplay(), **options)
     assert learnt == [(None, ())] + [(str(old), [(at(0.01, 0.2), 0.5)])] * 3
     assert sum("earlier" in event for event in SweepFolder(new).read_log().events) == 1
