@@ -443,6 +443,8 @@ def _not_of_its_kind(place: str, column: StudyColumn | ColumnAtScale, measure: s
     kind, lines = measure.partition("/")[0], []
     if column.epoch and kind not in (*PROBES, "log"):
         lines.append(f"{place}.epoch: {kind} is measured at the end alone, got {column.epoch}; leave it out")
+    if kind.startswith("seconds-") and isinstance(column, StudyColumn) and column.unit == "percent":
+        lines.append(f"{place}.unit: a time is not in per cent, got {measure}; write seconds or hours")
     if column.outside and kind != "card":
         lines.append(f"{place}.outside: {kind} has no images from outside; choose a measure of a card")
     return lines

@@ -42,9 +42,22 @@ def test_an_epoch_that_a_run_does_not_have_is_refused_before_training():
     ]
 
 
+def test_a_time_is_not_in_per_cent():
+    measures = {"e": "seconds-per-epoch", "t": "seconds-to/knn/0.5"}
+    with pytest.raises(ConfigError) as caught:
+        _study(
+            {name: {"title": name, "measure": measure} for name, measure in measures.items()},
+            scales={"smoke": {"set": TINY}},
+        )
+    assert caught.value.problems == [
+        f"table9.yaml: columns.{name}.unit: a time is not in per cent, got {measure}; write seconds or hours"
+        for name, measure in measures.items()
+    ]
+
+
 def test_a_card_or_a_time_has_no_epoch_and_a_probe_no_images_from_outside():
     columns = {
-        "t": {"title": "t", "measure": "seconds-per-epoch", "epoch": 1},
+        "t": {"title": "t", "measure": "seconds-per-epoch", "unit": "hours", "epoch": 1},
         "c": {"title": "c", "measure": "card/calibration/ece-20", "epoch": 1},
         "k": {"title": "k", "measure": "knn", "outside": "near=inverted"},
         "f": {"title": "f", "measure": "efficiency/x/none"},

@@ -96,7 +96,7 @@ def test_every_mistake_is_said_at_once_with_the_nearest_name():
     ],
 )
 def test_a_measure_that_does_not_exist_is_refused(measure: str, expected: str):
-    columns = {"knn": {"title": "kNN", "measure": measure}, "ess": {"title": "ESS"}}
+    columns = {"knn": {"title": "kNN", "measure": measure, "unit": "plain"}, "ess": {"title": "ESS"}}
     (line,) = refused(columns=columns)
     assert line.startswith(f"columns.knn.measure: {expected}")
 
