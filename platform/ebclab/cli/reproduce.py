@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -91,16 +92,16 @@ def _show(plan: StudyPlan, folder: ReproductionFolder) -> None:
     about, cost = plan.study.about, estimate(plan)
     _echo(about.title)
     _echo(about.asks)
-    seeds = dict[str, list[int]]()
+    alike = Counter[str]()  # runs that differ in the seed alone
     for name, config in plan.runs.items():
         facts = (
             f"{config.method_name} on {config.data.name}, {config.encoder.name}, "
             f"{count(config.training.epochs, 'epoch')}, batch {config.training.batch_size}"
         )
         measured = " and ".join(f'"{plan.study.columns[cell.column].title}"' for cell in plan.cells_of(name))
-        seeds.setdefault(f"{name.removesuffix(f'-seed{config.seed}')}: {facts}; for {measured}", []).append(config.seed)
-    for line, of in seeds.items():
-        _echo(line + (f"; {len(of)} runs" if len(of) > 1 else ""), "  ")
+        alike[f"{name.removesuffix(f'-seed{config.seed}')}: {facts}; for {measured}"] += 1
+    for line, number in alike.items():
+        _echo(line + (f"; {number} runs" if number > 1 else ""), "  ")
     for claim in plan.study.claims:
         _echo(f"claim: {claim.says}", "  ")
     for title, why in plan.left_out.items():

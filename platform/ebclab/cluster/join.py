@@ -23,7 +23,7 @@ from ebclab.cluster.switches import environment_of_nodes
 from ebclab.config.addresses import cluster_problem
 from ebclab.errors import TrainingError, UserError
 from ebclab.formatting import without_credentials
-from ebclab.hardware import usable_processors
+from ebclab.hardware import handle_sigterm, usable_processors
 from ebclab.terminal import say
 
 
@@ -126,9 +126,7 @@ def _own_sigterm() -> Iterator[None]:
     try:
         yield
     finally:
-        is_main = threading.current_thread() is threading.main_thread()  # no other may set a handler
-        if is_main and before is not None:  # None: one that is not Python's
-            signal.signal(signal.SIGTERM, signal.default_int_handler if before is signal.SIG_DFL else before)
+        handle_sigterm(signal.default_int_handler if before is signal.SIG_DFL else before)
 
 
 def require_cluster(address: str) -> None:
