@@ -26,7 +26,7 @@ from ebclab.data.holdout import limit
 from ebclab.data.image_set import ImageSet, short_digest
 from ebclab.data.sources.location import short_name
 from ebclab.errors import DataError, EbclabError
-from ebclab.evaluation.features import Encoder, compute_features
+from ebclab.evaluation.features import Encoder, compute_features, placed
 from ebclab.evaluation.linear import LinearHead, TriedHeads, try_penalties
 from ebclab.evaluation.measures.geometry import two_views
 from ebclab.evaluation.progress import OnProgress
@@ -137,7 +137,7 @@ class Measuring:
         """Return the frozen encoder's embeddings (n, D) of images, float32 on the CPU."""
         name = self.store.name(self.subject, images)
         if (known := self.store.known(name, len(images))) is None:
-            encoder = self.subject.encoder.to(self.device)
+            encoder = placed(self.subject.encoder, self.device)
             known = self.compute(encoder, images, f"features of {len(images):,} images of {images.name}")
             self.store.keep(name, known)
         return known

@@ -22,7 +22,7 @@ from ebclab.data.sources.location import distinct_name
 from ebclab.encoders.build import DESCRIPTION, digest_of, new_encoder
 from ebclab.encoders.timm_encoder import create, pretrained_encoder
 from ebclab.errors import UserError
-from ebclab.evaluation.features import compute_features
+from ebclab.evaluation.features import compute_features, placed
 from ebclab.evaluation.progress import OnProgress
 from ebclab.export.description import read_description
 from ebclab.export.encoder_folder import load_encoder
@@ -94,7 +94,7 @@ class Subject:
         """Return the features (n, D) of images (n, C, H, W), on the device of the settings."""
         device = resolve_device(self.device_name)
         return compute_features(
-            self.encoder.to(device),
+            placed(self.encoder, device),
             images,
             self.preprocessing,
             batch_size=self.evaluation.batch_size,

@@ -53,6 +53,11 @@ def compute_features(
     return features
 
 
+def placed(encoder: nn.Module, device: torch.device | str) -> nn.Module:
+    """Put an encoder on a device, its convolutions in NHWC memory order, in which they give features sooner."""
+    return encoder.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
+
+
 @contextmanager
 def frozen(encoder: Encoder) -> Iterator[None]:
     """Put the module of ``encoder`` in eval mode within the block; on exit, restore the mode of each submodule."""

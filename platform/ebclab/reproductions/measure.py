@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, cast, get_args
 
@@ -17,6 +17,7 @@ from ebclab.config.names import did_you_mean
 from ebclab.errors import UnmeasuredError
 from ebclab.evaluation.answers import Answers
 from ebclab.evaluation.evaluate import PROBES
+from ebclab.evaluation.progress import OnProgress, silent
 from ebclab.runs.evaluate import evaluate_run
 from ebclab.runs.folder import RunFolder
 from ebclab.training.pretrain import RunResult
@@ -118,29 +119,40 @@ def first_kept(scores: Mapping[int, float], target: float) -> int | None:
     return min((epoch for epoch in scores if epoch > lost), default=None)
 
 
-def measure_run(run: RunResult, wanted: Sequence[Wanted], data_root: str | None = None) -> dict[Wanted, Found]:
-    """Measure a finished run; all probes on a dataset are evaluated together."""
-    found: dict[Wanted, Found] = {}
-    probed = [each for each in wanted if each.measure in PROBES]
-    for each in wanted:
-        if each in found:
-            continue
-        if each in probed:
-            alike = (each.dataset, each.epoch, each.protocol)
-            together = [other for other in probed if (other.dataset, other.epoch, other.protocol) == alike]
-            found |= _probed(run, together, data_root)
-        elif each.measure.startswith("card/"):
-            found[each] = _on_card(run, each, data_root)
-        elif each.measure.startswith("samples/"):
-            source = each.measure.rpartition("/")[0]
-            found |= _of_samples(run, [other for other in wanted if other.measure.startswith(f"{source}/")], data_root)
-        else:
-            found[each] = _in_log(run, each) if each.epoch else _in_summary(run, each.measure)
-    return found
+def measure_run(
+    run: RunResult, wanted: Sequence[Wanted], data_root: str | None = None, on_progress: OnProgress = silent
+) -> Iterator[dict[Wanted, Found]]:
+    """Measure a finished run; yield what is found as soon as it is. All probes on a dataset are evaluated together."""
+    left = list(wanted)
+    while left:
+        found = _measured_with(run, left[0], left, data_root, on_progress)
+        yield found
+        left = [each for each in left if each not in found]
 
 
-def _probed(run: RunResult, wanted: Sequence[Wanted], data_root: str | None) -> dict[Wanted, Found]:
+def _measured_with(
+    run: RunResult, each: Wanted, wanted: Sequence[Wanted], data_root: str | None, on_progress: OnProgress
+) -> dict[Wanted, Found]:
+    """Return one of the wanted values, and those that are measured together with it."""
+    if each.measure in PROBES:
+        alike = (each.dataset, each.epoch, each.protocol)
+        probed = [other for other in wanted if other.measure in PROBES]
+        together = [other for other in probed if (other.dataset, other.epoch, other.protocol) == alike]
+        return _probed(run, together, data_root, on_progress)
+    if each.measure.startswith("card/"):
+        return {each: _on_card(run, each, data_root, on_progress)}
+    if each.measure.startswith("samples/"):
+        source = each.measure.rpartition("/")[0]
+        together = [other for other in wanted if other.measure.startswith(f"{source}/")]
+        return _of_samples(run, together, data_root, on_progress)
+    return {each: _in_log(run, each) if each.epoch else _in_summary(run, each.measure)}
+
+
+def _probed(
+    run: RunResult, wanted: Sequence[Wanted], data_root: str | None, on_progress: OnProgress
+) -> dict[Wanted, Found]:
     dataset, epoch, options = wanted[0].dataset, wanted[0].epoch, PAPER_OPTIONS[wanted[0].protocol]
+    after = f"after epoch {epoch}: " if epoch else ""
     scores = evaluate_run(
         run.address,
         dataset=dataset or None,
@@ -150,6 +162,7 @@ def _probed(run: RunResult, wanted: Sequence[Wanted], data_root: str | None) -> 
         protocol=options.get("protocol"),
         scaling=(options["size"], options["resampling"]) if options else None,
         must_have_test=True,
+        on_progress=lambda done, total, what: on_progress(done, total, f"{after}{what}"),
     )
     (row,) = scores.rows.values()
     where = f"{scores.num_train:,} training and {scores.num_test:,} test images of {scores.dataset}"
@@ -161,7 +174,7 @@ def _probed(run: RunResult, wanted: Sequence[Wanted], data_root: str | None) -> 
     }
 
 
-def _on_card(run: RunResult, wanted: Wanted, data_root: str | None) -> Found:
+def _on_card(run: RunResult, wanted: Wanted, data_root: str | None, on_progress: OnProgress) -> Found:
     _, group, name = wanted.measure.split("/", 2)
     datasets = (wanted.dataset,) if wanted.dataset else ()
     if group == "transfer":
@@ -177,7 +190,7 @@ def _on_card(run: RunResult, wanted: Wanted, data_root: str | None) -> Found:
         **PAPER_OPTIONS[wanted.protocol],
         bins=int(counted[1]) if (counted := _COUNTED.fullmatch(f"{group}/{name}")) else CardOptions.bins,
     )
-    card = measure_cards(request).cards[0]
+    card = measure_cards(request, on_progress=on_progress).cards[0]
     if card.tests_held_out and group != "transfer":
         raise UnmeasuredError(_no_test_part(run, card.dataset, card.num_test))
     numbers = {number.name: number for number in card.numbers(group)}
@@ -196,7 +209,9 @@ def _no_test_part(run: RunResult, dataset: str, count: int) -> str:
     return f"{run.address}: {dataset} has no test images, got {count:,} held-out ones; name a dataset with a test part"
 
 
-def _of_samples(run: RunResult, wanted: Sequence[Wanted], data_root: str | None) -> dict[Wanted, Found]:
+def _of_samples(
+    run: RunResult, wanted: Sequence[Wanted], data_root: str | None, on_progress: OnProgress
+) -> dict[Wanted, Found]:
     """Return measures of chains from one source after the steps that ``ebclab sample`` takes."""
     source = cast(SampleSource, wanted[0].measure.split("/")[1])
     done, found = sample_chains(run.address, SampleRequest(source), data_root=data_root), {}

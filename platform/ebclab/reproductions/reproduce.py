@@ -12,6 +12,7 @@ from ebclab.data.sources.load import dataset_named, open_source, splits_of
 from ebclab.data.sources.location import location_of
 from ebclab.errors import DataError, RunError, TrainingError, UnmeasuredError, UserError
 from ebclab.evaluation.evaluate import PROBES
+from ebclab.evaluation.progress import OnProgress, in_lines, silent
 from ebclab.formatting import clock, count
 from ebclab.hardware import as_before, usable_processors
 from ebclab.reproductions.document import write_table
@@ -178,7 +179,7 @@ class _Work:
         except RunError:
             return False
 
-    def __call__(self, name: str, display: Listener | None = None) -> RunOutcome:
+    def __call__(self, name: str, display: Listener | None = None, on_progress: OnProgress = silent) -> RunOutcome:
         """Train a run, unless it has finished, and measure the values that are not saved yet."""
         config, wanted = self.plan.runs[name], self.plan.wanted_of(name)
         resources = replace(config.resources, threads=config.resources.threads or self.threads)
@@ -188,8 +189,9 @@ class _Work:
             )
             known = self.folder.read_numbers(name, run.summary.finished)
             if missing := [each for each in wanted if each not in known]:
-                known = known | measure_run(run, missing, self.plan.data_root)
-                self.folder.write_numbers(name, run.summary.finished, known)
+                for found in measure_run(run, missing, self.plan.data_root, on_progress):
+                    known = known | found
+                    self.folder.write_numbers(name, run.summary.finished, known)
         except (TrainingError, UnmeasuredError) as error:
             return RunOutcome(problem=str(error))
         environment, data = read_environment(run.path / ENVIRONMENT), RunFolder.at(run.path).read_config().data
@@ -208,4 +210,4 @@ def _in_sequence(
 ) -> Iterator[tuple[str, RunOutcome]]:
     for place, name in enumerate(names, start=1):
         note(f"run {place} of {len(names)}: {name}")
-        yield name, work(name, display)
+        yield name, work(name, display, in_lines(note))

@@ -26,6 +26,7 @@ from ebclab.data.sources.location import distinct_name
 from ebclab.errors import DataError, NoTestPartError, RunError, UnsavedError, UserError
 from ebclab.evaluation.answers import Score
 from ebclab.evaluation.evaluate import evaluate_encoder
+from ebclab.evaluation.features import placed
 from ebclab.evaluation.progress import OnProgress, silent
 from ebclab.hardware import as_before, num_cores, resolve_device, set_threads
 from ebclab.runs import checkpoint
@@ -151,7 +152,7 @@ def evaluate_run(
         encoders |= {each: reference_encoder(each, config, preprocessing) for each in (UNTRAINED, PIXELS)}
     rows = {
         each: evaluate_encoder(
-            encoder.to(device),
+            placed(encoder, device),
             train,
             test,
             as_input,

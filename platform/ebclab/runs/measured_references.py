@@ -18,6 +18,7 @@ from ebclab.data.preprocessing import Preprocessing, preprocessing_for
 from ebclab.data.sources.load import load_both
 from ebclab.errors import DataError, EbclabError, RunError, TrainingError, UserError
 from ebclab.evaluation.evaluate import evaluate_encoder
+from ebclab.evaluation.features import placed
 from ebclab.evaluation.progress import OnProgress, in_lines, silent
 from ebclab.formatting import size
 from ebclab.hardware import free_bytes, num_cores, resolve_device, set_threads
@@ -65,7 +66,7 @@ def _measured(
     set_threads(min(config.resources.threads, num_cores()))
     encoder, as_input = reference_encoder(name, replace(config, seed=seed), preprocessing_for(config.views, train))
     rows = evaluate_encoder(
-        encoder.to(device),
+        placed(encoder, device),
         train,
         test,
         as_input,

@@ -20,7 +20,7 @@ from ebclab.data.holdout import Split, limit
 from ebclab.data.preprocessing import preprocessing_for
 from ebclab.errors import ConfigError, UserError
 from ebclab.evaluation.evaluate import evaluate_encoder
-from ebclab.evaluation.features import compute_features
+from ebclab.evaluation.features import compute_features, placed
 from ebclab.evaluation.monitor import require_images
 from ebclab.evaluation.objectives import NEED_LABELS, labels_problem
 from ebclab.hardware import num_cores, resolve_device, set_threads
@@ -186,7 +186,7 @@ def reading_seconds(config: ExperimentConfig, probe: str, split: Split, num_test
     """
     labelled, sample = sum(map(len, split.parts)), limit(split.train, _SAMPLED)
     device, seen = resolve_device(config.resources.device), preprocessing_for(config.views, sample)
-    encoder = untrained_encoder(config, sample.images.shape[1], seen.image_size).to(device)
+    encoder = placed(untrained_encoder(config, sample.images.shape[1], seen.image_size), device)
     settings = replace(config.evaluation, knn_neighbours=min(config.evaluation.knn_neighbours, len(sample)))
 
     def features(images: Tensor) -> float:

@@ -17,6 +17,7 @@ from ebclab.data.class_labels import num_unlabelled
 from ebclab.data.sources.location import short_name
 from ebclab.data.views.large import are_large
 from ebclab.errors import DataError, DivergedError, EbclabError, InterruptedRunError, MethodError
+from ebclab.evaluation.features import placed
 from ebclab.evaluation.monitor import HoldoutScores, holdout_scores, require_images
 from ebclab.evaluation.objectives import NEED_LABELS, OBJECTIVES, labels_problem
 from ebclab.formatting import bounded, size
@@ -185,9 +186,9 @@ def _references(spec: RunSpec, prepared: Prepared, recorder: Recorder, listener:
     device, found = _device_of(prepared), dict[str, float]()
     for name in names:
         encoder, as_input = reference_encoder(name, spec.config, prepared.preprocessing)
-        parts = (prepared.bank, prepared.holdout)
+        there, parts = placed(encoder, device), (prepared.bank, prepared.holdout)
         try:
-            scores = holdout_scores(encoder.to(device), *parts, as_input, evaluation, spec.config.views, device=device)
+            scores = holdout_scores(there, *parts, as_input, evaluation, spec.config.views, device=device)
         except (EbclabError, MemoryError, RuntimeError) as error:  # the run is complete without them
             listener.note(f"{THE[name]}: not measured, {type(error).__name__}: {bounded(str(error), 200)}")
         else:

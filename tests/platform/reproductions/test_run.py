@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from ebclab.card.side_by_side import Cards
 from ebclab.config import ExperimentConfig
 from ebclab.data.sources.load import load_split
 from ebclab.errors import DataError, DivergedError, RunError, UnmeasuredError
+from ebclab.evaluation import progress
 from ebclab.evaluation.evaluate import evaluate_encoder
 from ebclab.evaluation.protocols import FINE_TUNING, PROTOCOLS, EpochProtocol
 from ebclab.evaluation.samples import SampleMeasures
@@ -58,6 +60,10 @@ def _enter(folder: ReproductionFolder, plan: StudyPlan) -> None:
         pass
 
 
+def _measured(run: RunResult, wanted: list[Wanted]) -> dict[Wanted, Found]:
+    return {each: found for part in measure_run(run, wanted) for each, found in part.items()}
+
+
 def _files(path: Path) -> dict[str, bytes]:
     return {file.relative_to(path).as_posix(): file.read_bytes() for file in path.rglob("*") if file.is_file()}
 
@@ -79,7 +85,7 @@ def test_a_study_is_trained_and_measured_and_what_is_done_is_not_done_again(plan
         measure_module.PAPER_OPTIONS, "here", {"protocol": "lbfgs", "size": 12, "resampling": "bicubic"}
     )
     kept = _files(folder.path)
-    usual, scaled = measure_run(run, wanted).values()
+    usual, scaled = _measured(run, wanted).values()
     assert usual.value == cold.numbers[knn].value
     assert "scaled to 12 pixels, bicubic" in scaled.detail
     trained = load_trained_encoder(RunFolder.at(run.path), "last")
@@ -123,23 +129,35 @@ class Killed(BaseException):
 
 
 def test_a_command_that_was_killed_goes_on_where_it_was(plan, folder, monkeypatch):
-    measured: list[str] = []
+    asked: list[tuple[str, int]] = []
 
-    def dies_at_the_second(run: RunResult, *arguments: Any) -> Any:
-        measured.append(run.path.name)
-        if len(measured) == 2:
-            raise Killed
-        return run_module_measure(run, *arguments)
+    def dies_in_the_second(run: RunResult, wanted: list[Wanted], *arguments: Any) -> Iterator[dict[Wanted, Found]]:
+        asked.append((run.path.name, len(wanted)))
+        for found in measure_run(run, wanted, *arguments):
+            yield found
+            if len(asked) == 2:
+                raise Killed
 
-    run_module_measure = run_module.measure_run
-    monkeypatch.setattr(run_module, "measure_run", dies_at_the_second)
+    monkeypatch.setattr(run_module, "measure_run", dies_in_the_second)
     with pytest.raises(Killed):
         run_plan(plan, folder)
     logs = {name: (folder.path / "runs" / name / "metrics.jsonl").read_bytes() for name in ("cold-seed0", "warm-seed0")}
     outcomes = run_plan(plan, folder)
-    assert measured == ["cold-seed0", "warm-seed0", "warm-seed0"]
+    assert asked == [("cold-seed0", 2), ("warm-seed0", 2), ("warm-seed0", 1)]  # of the second, one was saved
     assert {name: (folder.path / "runs" / name / "metrics.jsonl").read_bytes() for name in logs} == logs
     assert all(len(outcome.numbers) == 2 for outcome in outcomes.values())
+
+
+def test_measuring_says_how_far_it_is(plan, folder, monkeypatch):
+    monkeypatch.setattr(progress, "_LINE_SECONDS", 0.0)
+    said: list[str] = []
+    run_plan(plan, folder, note=said.append)
+    of_cold = said[said.index("run 1 of 2: cold-seed0") : said.index("run 2 of 2: warm-seed0")]
+    assert {line.partition(":")[0] for line in of_cold[1:]} == {
+        "features of training images",
+        "features of test images",
+        "knn",
+    }
 
 
 def test_a_run_that_diverges_costs_its_own_cells(plan, folder, monkeypatch):
@@ -203,37 +221,39 @@ def test_a_number_that_a_run_lacks_is_named(tmp_path: Path, monkeypatch: pytest.
     scores, metrics = {"holdout_information": 3.5}, {"ess": 0.25, "loss": float("nan")}
     summary = summary_of(epochs=4, seconds=6.0, scores=scores, metrics=metrics)
     run = RunResult(tmp_path, summary, was_finished=True, address="runs/a")
-    times = measure_run(
+    times = _measured(
         run, [Wanted("seconds-per-epoch", ""), Wanted("log/ess", ""), Wanted("log/holdout_information", "")]
     )
     assert [found.value for found in times.values()] == [1.5, 0.25, 3.5]
     with pytest.raises(UnmeasuredError, match=r"runs/a: no metric es in its log; did you mean ess\?"):
-        measure_run(run, [Wanted("log/es", "")])
+        _measured(run, [Wanted("log/es", "")])
     with pytest.raises(UnmeasuredError, match="the metric loss is nan"):
-        measure_run(run, [Wanted("log/loss", "")])
+        _measured(run, [Wanted("log/loss", "")])
     card = Card("", "", "", "", "", 0, "digits", "", 32, 10, {})
     asked: list[CardRequest] = []
-    monkeypatch.setattr(measure_module, "measure_cards", lambda request: asked.append(request) or Cards((card,), ""))
+    monkeypatch.setattr(
+        measure_module, "measure_cards", lambda request, on_progress: asked.append(request) or Cards((card,), "")
+    )
     with pytest.raises(UnmeasuredError, match="runs/a: the card's calibration has no number mce-21; known: none"):
-        measure_run(run, [Wanted("card/calibration/mce-21", "")])
+        _measured(run, [Wanted("card/calibration/mce-21", "")])
     for measure in ("calibration/ece-20-own", "calibration/nll", "robustness/fgsm-4"):
         with pytest.raises(UnmeasuredError):
-            measure_run(run, [Wanted(f"card/{measure}", "", attacked=0)])
+            _measured(run, [Wanted(f"card/{measure}", "", attacked=0)])
     assert [(each.bins, each.attacked_images) for each in asked] == [(21, 1_000), (20, 0), (15, 0), (15, 0)]
     whole = card
     card = replace(whole, tests_held_out=True)
     with pytest.raises(UnmeasuredError, match="runs/a: digits has no test images, got 10 held-out ones; name"):
-        measure_run(run, [Wanted("card/robustness/fgsm-4", "")])
+        _measured(run, [Wanted("card/robustness/fgsm-4", "")])
     card = whole
     elsewhere = Number("voc-map-11-point", "", 0.75, "as usual", 10, "higher")
     card = replace(card, results=(GroupResult("transfer", "", Findings((elsewhere,)), 1.0),))
     wanted = Wanted("card/transfer/map-11-point", "voc:/x", protocol="flatnce")
-    assert measure_run(run, [wanted])[wanted].value == 0.75
+    assert _measured(run, [wanted])[wanted].value == 0.75
     assert asked[-1].datasets == ("digits", "voc:/x")
     elsewhere = replace(elsewhere, protocol=f"as usual; {HELD_OUT}")
     card = replace(card, results=(GroupResult("transfer", "", Findings((elsewhere,)), 1.0),))
     with pytest.raises(UnmeasuredError, match="voc:/x has no test images, got 10 held-out ones"):
-        measure_run(run, [wanted])
+        _measured(run, [wanted])
     last = asked[-1]
     assert (last.protocol, last.scaling, last.fine_tuning) == ("flatnce-adam", (224, "bicubic"), "flatnce")
 
@@ -254,12 +274,12 @@ def test_samples_are_drawn_once_a_source_and_measured_after_the_last_step(tmp_pa
     run = RunResult(tmp_path, None, was_finished=True, address="runs/a")  # type: ignore[arg-type]
     names = {"saturation": 0.25, "energy-gap": 1.25, "diversity": 0.5, "nearest": 0.75}
     wanted = [Wanted(f"samples/{source}/{name}", "") for source in ("noise", "data") for name in names]
-    found = measure_run(run, wanted)
+    found = _measured(run, wanted)
     assert [found[each].value for each in wanted] == [*names.values()] * 2
     assert asked == ["noise", "data"]
     assert found[wanted[3]].detail == "64 chains from noise after 500 steps without restarts; test images 0.375"
     with pytest.raises(UnmeasuredError, match="runs/a: samples have no entropy"):
-        measure_run(run, [Wanted("samples/noise/entropy", "")])
+        _measured(run, [Wanted("samples/noise/entropy", "")])
 
 
 def _kind(value: Any) -> Any:
@@ -287,10 +307,11 @@ class _Once:
             self.trained[kind] = pretrain(config, **options)
         return self.trained[kind]
 
-    def measure(self, run: RunResult, wanted: list[Wanted], data_root: str | None) -> dict[Wanted, Found]:
-        if missing := [each for each in wanted if (run.path, each) not in self.measured]:
-            self.measured |= {(run.path, each): found for each, found in measure_run(run, missing, data_root).items()}
-        return {each: self.measured[run.path, each] for each in wanted}
+    def measure(self, run: RunResult, wanted: list[Wanted], *arguments: Any) -> Iterator[dict[Wanted, Found]]:
+        missing = [each for each in wanted if (run.path, each) not in self.measured]
+        for part in measure_run(run, missing, *arguments):
+            self.measured |= {(run.path, each): found for each, found in part.items()}
+        yield {each: self.measured[run.path, each] for each in wanted}
 
 
 @pytest.mark.slow
