@@ -20,7 +20,7 @@ from ebclab.errors import ConfigError, DataError, TrainingError
 from ebclab.evaluation import evaluate as knn
 from ebclab.evaluation.answers import Score, wilson_interval
 from ebclab.evaluation.evaluate import ebclr_knn_predictions, evaluate_encoder, knn_predictions
-from ebclab.evaluation.features import compute_features, require_labels
+from ebclab.evaluation.features import compute_features, placed, require_labels
 from ebclab.evaluation.progress import ProgressRates, in_lines
 from ebclab.evaluation.protocols import PROTOCOLS
 
@@ -312,6 +312,20 @@ def test_rows_are_the_images_in_order_for_any_batch_size(batch_size: int) -> Non
     normalised = Preprocessing(8, (0.25,), (0.5,))
     features = compute_features(nn.Flatten(), images, normalised, batch_size=batch_size, device="cpu")
     assert torch.equal(features, ((images.float() / 255 - 0.25) / 0.5).flatten(1))
+
+
+def test_features_of_convolutions_in_nhwc_are_those_in_nchw() -> None:
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 3), nn.Flatten()).double()
+    images = torch.randint(256, (6, 3, 8, 8), dtype=torch.uint8)
+    as_input = Preprocessing(8, (0.5,) * 3, (0.5,) * 3)
+    before = [part.clone() for part in network.parameters()]
+    plain = network(as_input(images).double()).detach()
+    there = placed(network, "cpu")
+    assert there[2].weight.is_contiguous(memory_format=torch.channels_last)
+    assert all(torch.equal(now, part) for now, part in zip(there.parameters(), before, strict=True))
+    found = compute_features(lambda pixels: there(pixels.double()), images, as_input, batch_size=4, device="cpu")
+    torch.testing.assert_close(found, plain.float(), rtol=1e-6, atol=1e-6)
 
 
 def test_features_are_float32_without_gradient_and_usable_in_training() -> None:
