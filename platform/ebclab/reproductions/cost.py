@@ -114,12 +114,12 @@ def _gpu_seconds(config: ExperimentConfig) -> float:
 
 def _probe_seconds(plan: StudyPlan) -> float:
     probed = {
-        (run, cell.wanted.dataset or plan.runs[run].data.name)
-        for cell in plan.cells
-        if cell.wanted.measure in PROBES
-        for run in cell.runs.values()
+        (run, each.dataset or config.data.name, each.epoch, each.protocol)
+        for run, config in plan.runs.items()
+        for each in plan.wanted_of(run)
+        if each.measure in PROBES
     }
-    images = sum(DATASETS[name].num_images["train"] for _, name in probed if name in DATASETS)
+    images = sum(DATASETS[name].num_images["train"] for _, name, *_ in probed if name in DATASETS)
     others = ("card/", "samples/")
     beside = {run for cell in plan.cells if cell.wanted.measure.startswith(others) for run in cell.runs.values()}
     return PROBE_SECONDS * images + CARD_SECONDS * len(beside)

@@ -125,6 +125,17 @@ def test_two_runs_cost_their_images_or_their_operations(scale, settings, run, de
     assert (cost.seconds, cost.device) == (pytest.approx(2 * (run + SECONDS_PER_RUN)), device)
 
 
+def test_an_efficiency_costs_a_probe_of_the_other_row_after_each_epoch():
+    columns = {"knn": {"title": "kNN", "measure": "knn"}}
+    rows = study_mapping()["rows"]
+    rows["cold"] = rows["cold"] | {"only": ["knn"]}
+    scales = {"small": {"set": ["data.name=fashion-mnist", "training.epochs=4"]}}
+    without = estimate(plan_study(study_of(columns=columns, rows=rows, scales=scales), "small"))
+    columns["share"] = {"title": "efficiency", "measure": "efficiency/cold/knn", "unit": "plain"}
+    cost = estimate(plan_study(study_of(columns=columns, rows=rows, scales=scales), "small"))
+    assert cost.seconds - without.seconds == pytest.approx(3 * 60_000 * PROBE_SECONDS)  # the fourth is measured anyway
+
+
 @pytest.mark.parametrize(
     ("scale", "given"),
     [
