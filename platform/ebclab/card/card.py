@@ -230,6 +230,10 @@ class Card:
     paper: str = ""  # of the run's method; empty if there is none
     tests_held_out: bool = False  # the dataset has no test part: its test images were held out by hash
 
+    @property
+    def test_images(self) -> str:
+        return f"{'held-out' if self.tests_held_out else 'test'} images"
+
     def numbers(self, group: str) -> tuple[Number, ...]:
         """Return the metrics of a group; empty if it was not measured."""
         return next((each.findings.numbers for each in self.results if each.group == group), ())

@@ -41,7 +41,7 @@ def card_document(compared: Cards) -> Document:
     glance = _glance(columns, rows)
     skipped = problems(compared.cards, failed=False)
     head: tuple[Block, ...] = (
-        Remark(summary(columns, rows), "lead"),
+        *(Remark(line, "lead") for line in (*compared.learnt, summary(columns, rows))),
         *(Remark(line, "warning") for line in about_images(compared.cards)),
         *(Remark(f"Not measured: {line}", "warning") for line in problems(compared.cards, failed=True)),
         *([Remark(f"Not measured: {'; '.join(skipped)}.", "note")] if skipped else ()),
@@ -209,7 +209,7 @@ def summary(columns: Sequence[EncoderColumn], rows: Sequence[NumberRow]) -> str:
         for row in chosen.values()
         if row.cells[0] is not None
     ]
-    images = f"{card.num_test:,} {'held-out' if card.tests_held_out else 'test'} images"
+    images = f"{card.num_test:,} {card.test_images}"
     return f"{columns[0].label} on {card.dataset}, {images}: {'; '.join(parts) or 'no numbers'}."
 
 
@@ -247,8 +247,7 @@ def about_images(cards: Sequence[Card]) -> list[str]:
             line += "probes are fitted on; of a run's own images also of its training, and its best checkpoint was "
             lines[line + "chosen by them"] = None
         if card.num_repeated:
-            kind = "held-out" if card.tests_held_out else "test"
-            images = f"{card.num_repeated:,} of {card.num_test:,} {kind} images"
+            images = f"{card.num_repeated:,} of {card.num_test:,} {card.test_images}"
             lines[f"{card.dataset}: {images} are also training images"] = None
     return [*lines]
 

@@ -7,7 +7,7 @@ variation over images, which the page states.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean, stdev
@@ -23,7 +23,10 @@ from ebclab.evaluation.seeds_and_images import (
     difference_over_images,
     mean_interval,
 )
+from ebclab.formatting import PROBES
 from ebclab.interval import Interval
+from ebclab.reports.reading import OverReference, learnt
+from ebclab.runs.references import PIXELS, REFERENCES, UNTRAINED, Name
 
 
 @dataclass(frozen=True)
@@ -112,6 +115,37 @@ class Cards:
         in_order = sorted(by_name.items(), key=lambda each: groups.index(each[0][0]))
         return [NumberRow(group, number, _cells(self.columns, group, name)) for (group, name), number in in_order]
 
+    @cached_property
+    def learnt(self) -> list[str]:
+        """Whether each encoder that has references is above them by its probes, beyond noise."""
+        return [
+            learnt(found, f"On the {column.cards[0].test_images} {column.label}")
+            for column in self.columns
+            if (found := list(self._over_references(column)))
+        ]
+
+    def _over_references(self, column: EncoderColumn) -> Iterator[OverReference]:
+        for row in self.rows:
+            name = row.number.name
+            if row.group != "classification" or name not in PROBES:
+                continue
+            mine, compared = column.numbers(row.group, name), _num_compared(self.columns, row.group, name)
+            for reference, other in self._references(column).items():
+                if mine and (theirs := other.numbers(row.group, name)):
+                    gap = _difference((column, mine), (other, theirs), compared)
+                    yield OverReference(name, reference, _cell(theirs, None).value, gap)
+
+    def _references(self, column: EncoderColumn) -> dict[Name, EncoderColumn]:
+        """Return the columns of a column's references; equal ones of several encoders are one column."""
+        first = column.cards[0]
+        if first.label in REFERENCES:
+            return {}
+        untrained = [each for each in self.columns if each.cards[0].settings == f"untrained {first.settings}"]
+        pixels = [each for each in self.columns if (each.cards[0].label, each.dataset) == (PIXELS, first.dataset)]
+        own = [each for each in pixels if each.cards[0].address in {card.address for card in column.cards}]
+        found: dict[Name, list[EncoderColumn]] = {PIXELS: own or pixels, UNTRAINED: untrained}
+        return {name: columns[0] for name, columns in found.items() if len(columns) == 1}
+
     @property
     def failures(self) -> list[str]:
         """Groups that failed unexpectedly, one line each."""
@@ -132,7 +166,8 @@ class Cards:
             }
             for row in self.rows
         ]
-        return {"format": FORMAT, "cards": [card.to_mapping() for card in self.cards], "side_by_side": compared}
+        cards = [card.to_mapping() for card in self.cards]
+        return {"format": FORMAT, "learnt": self.learnt, "cards": cards, "side_by_side": compared}
 
 
 def _labels(cards: Sequence[Card]) -> list[str]:
@@ -151,12 +186,16 @@ def _labels(cards: Sequence[Card]) -> list[str]:
 
 def _cells(columns: Sequence[EncoderColumn], group: str, name: str) -> tuple[EncoderCell | None, ...]:
     measured = [(column, column.numbers(group, name)) for column in columns]
-    first = measured[0]
-    compared = max(1, sum(bool(numbers) for _, numbers in measured) - 1)
+    first, compared = measured[0], _num_compared(columns, group, name)
     return tuple(
         _cell(each[1], _difference(each, first, compared) if place and first[1] else None) if each[1] else None
         for place, each in enumerate(measured)
     )
+
+
+def _num_compared(columns: Sequence[EncoderColumn], group: str, name: str) -> int:
+    """Return how many columns a metric's first one is compared with; 1 if with none."""
+    return max(1, sum(bool(column.numbers(group, name)) for column in columns) - 1)
 
 
 _Measured = tuple[EncoderColumn, list[Number]]

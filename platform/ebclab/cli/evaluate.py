@@ -84,6 +84,7 @@ def _print_cards(done: Cards) -> None:
     from ebclab.runs.evaluate import images_in_words
 
     several = len(done.columns) > 1
+    print_blocks(map(Remark, done.learnt))
     for line in dict.fromkeys(images_in_words(card.dataset, card.num_test, card.tests_held_out) for card in done.cards):
         say(line)
     print_blocks(map(Remark, about_images(done.cards)))

@@ -112,12 +112,12 @@ def _not_above(over: Mapping[str, Mapping[Name, Interval]], name: Name) -> Itera
 
 @dataclass(frozen=True)
 class OverReference:
-    """The winner of a sweep beside one reference on the test set."""
+    """A result, e.g. the winner of a sweep, beside one reference on the test set."""
 
     probe: str  # the probe of both
     name: Name  # the reference
     value: Interval  # accuracy of the reference
-    difference: Interval  # how much higher that of the winner is
+    difference: Interval  # how much higher that of the result is
 
 
 def _beside(folder: SweepFolder) -> References:
@@ -152,8 +152,8 @@ def over_references(
     )
 
 
-def learnt(found: Sequence[OverReference]) -> str:
-    """Return whether the winner of a sweep is above the references, beyond noise."""
+def learnt(found: Sequence[OverReference], what: str = "On the test images the winner") -> str:
+    """Return whether a result, the winner of a sweep or ``what``, is above the references, beyond noise."""
     if not found:
         return (
             "Whether anything was learnt is not known: this sweep did not measure raw pixels and the untrained encoder."
@@ -164,9 +164,9 @@ def learnt(found: Sequence[OverReference]) -> str:
         if not is_above(each.difference):
             below.setdefault(each.probe, []).append(against(each.name, each.difference))
     if not below:
-        return f"On the test images the winner is above {both}, beyond noise."
+        return f"{what} is above {both}, beyond noise."
     said = "; ".join(f"by {PROBES[probe]}, it is {' and '.join(lines)}" for probe, lines in below.items())
-    return f"On the test images the winner is not above {both} beyond noise: {said}."
+    return f"{what} is not above {both} beyond noise: {said}."
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,12 @@ def test_a_run_gets_a_card_beside_it_and_keeps_its_scores(copies: Path, capsys: 
     kept = json.loads(Path("runs/s0/evaluation.json").read_text())["rows"]
     assert kept["flatclr"]["knn"]["value"] == knn["value"]
     assert kept.keys() == {"flatclr", "untrained encoder", "raw pixels"}
-    assert "| kNN ↑ |" in Path("runs/s0/card/card.md").read_text()
+    page = Path("runs/s0/card/card.md").read_text()
+    assert "| kNN ↑ |" in page
+    (line,) = facts["learnt"]
+    assert "raw pixels and the untrained encoder" in line
+    assert line in page
+    assert " ".join(shown.out.split()).startswith(line)
 
 
 def test_a_page_keeps_groups_that_were_measured_before_with_equal_options(copies: Path) -> None:

@@ -204,6 +204,59 @@ def test_the_sentence_at_the_top_has_one_number_of_each_group_that_says_most() -
     assert summary(done.columns, []) == "a on d, 200 test images: no numbers."
 
 
+def _with_references(encoder: int, pixels: int, untrained: int) -> list[Card]:
+    """Return cards of an encoder and its references, which are right about the first so many of 200 images."""
+    rows = [_accuracy(count > KEYS) for count in (encoder, pixels, untrained)]
+    first = _card("a", rows[0], settings="s", seed=0)
+    second = _card("untrained encoder", rows[2], settings="untrained s", seed=0, address="a")
+    return [first, second, _card("raw pixels", rows[1], address="a")]
+
+
+BOTH = "raw pixels and the untrained encoder"
+
+
+@pytest.mark.parametrize(
+    ("right", "said"),
+    [
+        ((180, 100, 60), f"On the test images a is above {BOTH}, beyond noise."),
+        ((100, 100, 60), f"On the test images a is not above {BOTH} beyond noise: by kNN, it is within noise of raw "),
+        (
+            (100, 140, 60),
+            f"On the test images a is not above {BOTH} beyond noise: by kNN, it is below raw pixels by 20",
+        ),
+        ((60, 0, 180), f"On the test images a is not above {BOTH} beyond noise: by kNN, it is below the untrained en"),
+    ],
+)
+def test_the_first_sentence_says_whether_an_encoder_is_above_its_references(right, said):
+    done = Cards(tuple(_with_references(*right)))
+    (line,) = done.learnt
+    assert line.startswith(said)
+    head = card_document(done).sections[0].blocks
+    assert [block.text for block in head[:2]] == [line, summary(done.columns, done.rows)]
+    assert done.to_mapping()["learnt"] == [line]
+
+
+def test_the_interval_of_that_sentence_is_the_one_of_the_table() -> None:
+    done = Cards(tuple(_with_references(100, 140, 60)))
+    low, high = _ends(next(gap for gap in _gaps(*done.cards) if gap.mean > 0))
+    assert f"below raw pixels by 20.0 points ({100 * low:.1f} to {100 * high:.1f})" in done.learnt[0]
+
+
+def test_each_encoder_is_held_against_its_own_references_and_shares_raw_pixels() -> None:
+    first, second = _with_references(180, 100, 60), _with_references(60, 100, 60)
+    second = [replace(card, address="b", settings=card.settings and f"{card.settings}2") for card in second]
+    timm = _card("timm/x", _accuracy(KEYS < 170))
+    done = Cards((*first, replace(second[0], label="b"), second[1], timm))  # equal raw pixels are kept once
+    assert [line.partition(":")[0] for line in done.learnt] == [
+        f"On the test images a is above {BOTH}, beyond noise.",
+        f"On the test images b is not above {BOTH} beyond noise",
+        "On the test images timm/x is above raw pixels, beyond noise.",
+    ]
+    assert Cards((first[0], timm)).learnt == []
+    elsewhere = replace(first[2], dataset="e", data="others")
+    assert Cards((first[0], elsewhere)).learnt == []
+
+
 HALF = 12.7062 * 0.01  # of two seeds that differ by 0.02
 
 
