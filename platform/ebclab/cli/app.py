@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
@@ -46,6 +47,11 @@ class _Plain:
             elif getattr(parameter, "multiple", False) and parameter.metavar is None:
                 parameter.metavar = parameter.display_type(ctx).replace("list[", "").replace("]", "")
         return parameters
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Print the help; its reader may go, as after ``| head -1``: rich would exit with 1."""
+        with suppress(SystemExit):
+            super().format_help(ctx, formatter)  # type: ignore[misc]
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; Ctrl-C has a sentence, where typer would exit in silence."""

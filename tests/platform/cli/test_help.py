@@ -38,6 +38,16 @@ def test_the_short_option_is_help_too(ebclab: Ebclab, verb: tuple[str, ...]) -> 
     assert (short.code, "Usage: ebclab" in short.out) == (0, True)
 
 
+@pytest.mark.parametrize("verb", [[], ["runs", "list"]])
+def test_help_whose_reader_is_gone_is_no_failure(verb: list[str]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as unread:
+        command = [sys.executable, "-m", "ebclab", *verb, "--help"]
+        done = subprocess.run(command, stdout=unread, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_a_verb_that_was_parsed_alone_still_has_both_options_for_help() -> None:
     verb: Any = typer.main.get_command(app).commands["demo"]
     alone = verb.make_context("demo", [])
