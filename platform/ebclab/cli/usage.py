@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ebclab.config.names import did_you_mean, nearest
+from ebclab.config.names import did_you_mean, nearest, repeated
 
 if TYPE_CHECKING:
     import typer
@@ -36,7 +36,9 @@ def usage_problem(error: typer.TyperException) -> str:
     see = f"see `{context.command_path} --help`"
     if parameter is not None and (refused := getattr(error.__cause__, "errors", None)):
         (first, *_) = refused()
-        return f"{_shown_as(parameter)}: {_wrong(first)}, got {first['input']!r}"
+        word, given = _shown_as(parameter), str(first["input"])
+        again = f"; write {repeated(given, word)}" if getattr(parameter, "multiple", False) and "," in given else ""
+        return f"{word}: {_wrong(first)}, got {first['input']!r}{again}"
     if parameter is not None and message.startswith("Missing"):
         message = f"{_shown_as(parameter)}: missing"
     elif message.startswith("No such option"):

@@ -422,7 +422,8 @@ def _not_the_same(request: ComparisonRequest, configs: Mapping[str, ExperimentCo
     for name in request.may_differ:
         if name not in known and name not in SAME_SECTIONS:
             sections = ", ".join(SAME_SECTIONS)
-            yield f"--may-differ: no such setting of {sections}, got {name}; {did_you_mean(name, known)}"
+            meant = did_you_mean(name, known, "--may-differ")
+            yield f"--may-differ: no such setting of {sections}, got {name}; {meant}"
     differ = different_settings(configs, (*SAME_SECTIONS, "training"))
     for key, values in differ.items():
         if key not in known or (key == EPOCHS and request.budget == "seconds"):

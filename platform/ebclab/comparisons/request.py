@@ -87,7 +87,7 @@ class ComparisonRequest:
 
         lines = [
             f"METHOD: no such method, got {name}; "
-            + ("`ebclab report RUN RUN` shows runs side by side" if "/" in name else did_you_mean(name, METHODS))
+            + ("`ebclab report RUN RUN` shows runs side by side" if "/" in name else did_you_mean(name, METHODS, ""))
             for name in dict.fromkeys(self.methods)
             if name not in METHODS and not is_import_name(name)
         ]

@@ -7,6 +7,7 @@ from dataclasses import Field
 from difflib import get_close_matches
 from os.path import isdir
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from ebclab.config.addresses import LOCATIONS, shortened
@@ -28,12 +29,23 @@ def nearest(name: str, names: Iterable[str], cutoff: float = CLOSE_ENOUGH) -> st
     return by_lower[close[0]] if close else None
 
 
-def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """Return the end of an error message: ``did you mean X? Known: a, b, c``; no question if none is similar."""
+def did_you_mean(name: str, names: Iterable[str], repeat: str | None = None) -> str:
+    """Return the end of an error message: ``did you mean X? Known: a, b, c``; no question if none is similar.
+
+    Args:
+        repeat: The option where it takes one name at a time, and is repeated; empty: an argument.
+    """
     known = list(names)
+    if repeat is not None and {part.strip() for part in name.split(",")} <= {*known}:
+        return f"write {repeated(name, repeat)}"
     close = nearest(name, known)
     question = f"did you mean {close}? " if close else ""
     return f"{question}{'Known' if close else 'known'}: {', '.join(known) or 'none'}"
+
+
+def repeated(text: str, option: str) -> str:
+    """Return names separated by commas as an option takes them: ``--rows a --rows b`` for "a,b"."""
+    return " ".join(f"{option} {quote(part.strip())}".lstrip() for part in text.split(","))
 
 
 def no_such_dataset(name: str, catalogue: Iterable[str]) -> str:
@@ -45,7 +57,9 @@ def no_such_dataset(name: str, catalogue: Iterable[str]) -> str:
     word, colon, path = name.partition(":")
     plain, kinds = word.lower().replace("_", "-"), [location[:-1] for location in LOCATIONS]
     close = nearest(plain, kinds if colon else catalogue)
-    if colon and close:
+    if {*name.split(",")} <= {*catalogue}:
+        hint = f"name one at a time: {', '.join(name.split(','))}"
+    elif colon and close:
         hint = f"did you mean {close}:{shortened(path) or 'PATH'}?"
     elif plain in kinds:
         hint = f"it is named by its place, {plain}:PATH"

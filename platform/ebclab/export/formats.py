@@ -50,7 +50,7 @@ def formats_named(names: Sequence[str]) -> list[Format]:
     known: tuple[Format, ...] = get_args(Format)
     for name in names:
         if name not in known:
-            raise UserError(f"--format: no such format, got {name!r}; {did_you_mean(name, list(known))}")
+            raise UserError(f"--format: no such format, got {name!r}; {did_you_mean(name, known, '--format')}")
     asked = [name for name in known if name in names and name in MODEL_FILES]
     missing = [package for package in _ONNX_PACKAGES if importlib.util.find_spec(package) is None]
     if "onnx" in asked and missing:

@@ -273,7 +273,7 @@ def _part(plan: StudyPlan, rows: Sequence[str], datasets: Sequence[str]) -> Stud
     ]
     images = {name for cell, names in of_cells if cell.runs for name in names}
     problems = [
-        f"{option}: not in {where}, got {name}; {did_you_mean(name, known)}"
+        f"{option}: not in {where}, got {name}; {did_you_mean(name, known, option)}"
         for option, names, known in (("--rows", rows, list(plan.study.rows)), ("--datasets", datasets, sorted(images)))
         for name in names
         if name not in known

@@ -77,6 +77,13 @@ ERROR_PATHS = [
     (["pretrain", "simclr", "--name", ""], "--name: not the name of a folder, got ''; leave out"),
     (["sweep", "simclr", "--name", ""], "--name: not the name of a folder, got ''; leave out"),
     (["sweep", "simclr", "--space", ""], ": cannot be read, got Is a directory"),
+    # several values at once, where an option takes one and is repeated
+    (["reproduce", "ebclr/table1", "--rows", "simclr,byol"], "got simclr,byol; write --rows simclr --rows byol"),
+    (["compare", "simclr, vicreg"], "METHOD: no such method, got simclr, vicreg; write simclr vicreg"),
+    (["compare", "simclr", "dcl", "--batch-size", "16,32"], "got '16,32'; write --batch-size 16 --batch-size 32"),
+    (["pretrain", "simclr", "--dataset", "digits,mnist"], "got 'digits,mnist'; name one at a time: digits, mnist"),
+    (["compare", "simclr", "dcl", "--batch-size", "16", "--may-differ", "views.recipe,encoder.name"],
+     "got views.recipe,encoder.name; write --may-differ views.recipe --may-differ encoder.name"),
     # where images are, and what is asked of them
     *(
         (
