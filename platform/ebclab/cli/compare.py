@@ -144,7 +144,7 @@ def _print_plan(plan: ComparisonPlan, folder: ComparisonFolder) -> None:
     from ebclab.comparisons.power import pilot_seconds, planned_power, power_facts, power_warnings
     from ebclab.formatting import clock
     from ebclab.runs.jobs import Kept
-    from ebclab.sweeps.space.space import describe_space
+    from ebclab.sweeps.space.check import describe_space
     from ebclab.training.setup import load_images
 
     load = Kept(load_images)

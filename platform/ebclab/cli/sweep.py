@@ -119,7 +119,7 @@ def print_forecast(plan: SweepPlan, limits: Limits, price_per_hour: float | None
     from ebclab.cluster.switches import set_ray_switches
     from ebclab.config.experiment import methods_of
     from ebclab.sweeps.preflight import epoch_seconds, require_runnable
-    from ebclab.sweeps.space.space import describe_space
+    from ebclab.sweeps.space.check import describe_space
     from ebclab.training.display import Listener
     from ebclab.training.setup import load_images
 

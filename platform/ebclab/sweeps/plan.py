@@ -23,7 +23,8 @@ from ebclab.storage import atomic
 from ebclab.storage.reading import typed
 from ebclab.sweeps.policies.stopping import StopRules
 from ebclab.sweeps.request import Scheduler, SweepChoices, SweepRequest
-from ebclab.sweeps.space.space import Settings, Space, apply_settings, fitting_space, own_settings, parse_space
+from ebclab.sweeps.space.check import apply_settings, fitting_space
+from ebclab.sweeps.space.space import Settings, Space, own_settings, parse_space
 
 TRIALS = 16
 FEW_SEEDS = 3

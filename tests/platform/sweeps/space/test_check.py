@@ -6,8 +6,9 @@ import pytest
 
 from ebclab.config import ExperimentConfig, compose, parse_experiment, to_mapping
 from ebclab.errors import ConfigError
-from ebclab.sweeps.space import space as space_check
-from ebclab.sweeps.space.space import Space, apply_settings, describe_space, own_settings, parse_space, space_problems
+from ebclab.sweeps.space import check as space_check
+from ebclab.sweeps.space.check import apply_settings, describe_space, space_problems
+from ebclab.sweeps.space.space import Space, own_settings, parse_space
 from energy_contrast.settings import setting
 
 

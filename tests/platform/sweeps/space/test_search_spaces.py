@@ -9,7 +9,8 @@ import pytest
 from ebclab.config import compose, list_recipes
 from ebclab.methods_by_name import catalogue
 from ebclab.optimization.schedules import peak_learning_rate
-from ebclab.sweeps.space.space import apply_settings, list_spaces, load_space, own_settings, space_problems
+from ebclab.sweeps.space.check import apply_settings, space_problems
+from ebclab.sweeps.space.space import list_spaces, load_space, own_settings
 
 SPACES = [name for name in list_spaces() if "/" not in name]
 SWEPT = list(catalogue())
