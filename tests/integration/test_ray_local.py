@@ -129,6 +129,13 @@ def test_every_port_is_on_loopback(instance: Instance) -> None:
     assert facts["gloo"] == "lo"
 
 
+def test_no_process_is_started_of_which_a_command_has_no_use(instance: Instance) -> None:
+    commands = [Path(f"/proc/{number}/cmdline").read_text() for number in instance.processes()]
+    assert any("/raylet/raylet" in command for command in commands)
+    unused = ("/dashboard/dashboard.py", "/autoscaler/_private/monitor.py", "/_private/log_monitor.py")
+    assert [command for command in commands if any(name in command for name in unused)] == []
+
+
 def _token(instance: Instance) -> Path:
     """Return the file with the instance's own token."""
     (file,) = instance.home.glob(f"ebclab-{os.geteuid()}/i-*/token")

@@ -18,7 +18,7 @@ from ray.exceptions import RayError
 
 from ebclab.background import repeating
 from ebclab.cluster.address import require_answer, send_token, who_answers
-from ebclab.cluster.local_instance import on_loopback, private_instance, read_token_settings
+from ebclab.cluster.local_instance import fewest_processes, on_loopback, private_instance, read_token_settings
 from ebclab.cluster.switches import environment_of_nodes
 from ebclab.config.addresses import cluster_problem
 from ebclab.errors import TrainingError, UserError
@@ -94,7 +94,11 @@ def _init(address: str, folder: Path | None) -> None:
     else:
         options |= {"include_dashboard": False, "_temp_dir": str(folder), "num_cpus": usable_processors()}
     try:
-        with _own_sigterm(), nullcontext() if folder is None else on_loopback():
+        with ExitStack() as start:
+            start.enter_context(_own_sigterm())
+            if folder is not None:
+                start.enter_context(on_loopback())
+                start.enter_context(fewest_processes())
             ray.init(address=address, **options)
     except (ConnectionError, ValueError, RuntimeError, RayError) as error:
         reason = " ".join(str(error).split())

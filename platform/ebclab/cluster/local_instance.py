@@ -21,6 +21,7 @@ from pathlib import Path
 import ray
 from ray._common.utils import get_default_system_temp_dir
 from ray._private import ray_constants
+from ray._private.node import Node
 from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
 
 from ebclab.cluster import leftovers
@@ -53,6 +54,23 @@ def on_loopback() -> Iterator[None]:
     finally:
         ray_constants.ENABLE_RAY_CLUSTER = allowed
         _put_back(before)
+
+
+_UNUSED = ("start_api_server", "start_monitor", "start_log_monitor")
+"""Methods that start the dashboard, of which Ray needs none but always a part, the autoscaler, and what sends logs."""
+
+
+@contextmanager
+def fewest_processes() -> Iterator[None]:
+    """Start no process in this block of which an instance for one command has no use; the dashboard is waited for."""
+    usual = {name: getattr(Node, name) for name in _UNUSED if hasattr(Node, name)}
+    for name in usual:
+        setattr(Node, name, lambda node, **options: None)
+    try:
+        yield
+    finally:
+        for name, method in usual.items():
+            setattr(Node, name, method)
 
 
 def _put_back(before: Mapping[str, str | None]) -> None:
