@@ -11,12 +11,14 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Any, Generic, Protocol, TypeVar
 
 from ebclab.errors import EbclabError, InterruptedRunError, TrainingError, UserError
 from ebclab.runs.stop_request import StopFlag, stop_on_signals
+from ebclab.terminal import say
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -81,7 +83,7 @@ def work_at_once(
     """
     left, flag = list(names), StopFlag()
     running: dict[Connection, tuple[str, SpawnProcess]] = {}
-    with stop_on_signals(flag):
+    with stop_on_signals(flag, partial(say, err=True)):
         try:
             while left or running:
                 while left and len(running) < processes:

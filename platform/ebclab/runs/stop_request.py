@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import math
+import multiprocessing
+import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from types import FrameType
 from typing import Protocol
 
 from ebclab.errors import InterruptedRunError, UserError
 from ebclab.storage.signal_file import SignalFile
+
+ASKED = "asked to stop: saves after the step in progress, then ends; once more ends without saving"
+_WATCHED = (signal.SIGINT, signal.SIGTERM)
 
 
 class Stop(Protocol):
@@ -77,16 +82,18 @@ def resumable(address: str) -> Iterator[None]:
 
 
 @contextmanager
-def stop_on_signals(flag: Stop) -> Iterator[None]:
+def stop_on_signals(flag: Stop, note: Callable[[str], None] | None = None) -> Iterator[None]:
     """Set ``flag`` on the first SIGINT or SIGTERM, so that the loop saves and stops; the second one aborts at once.
 
     Only the main thread of a program can catch signals; in other threads this does nothing.
+
+    Args:
+        note: Says ``ASKED`` at the first signal, from another thread; None if the caller says so.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    watched = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.getsignal(number) for number in watched}
+    before = {number: signal.getsignal(number) for number in _WATCHED}
 
     def restore() -> None:
         for number, handler in before.items():
@@ -96,9 +103,36 @@ def stop_on_signals(flag: Stop) -> Iterator[None]:
         restore()
         flag.set()
 
-    for number in watched:
+    for number in _WATCHED:
         signal.signal(number, ask)
+    is_child = multiprocessing.parent_process() is not None  # of ``work_at_once``, which says so for all
+    try:
+        with nullcontext() if note is None or is_child else _answered_at_once(note):
+            yield
+    finally:
+        restore()
+
+
+@contextmanager
+def _answered_at_once(note: Callable[[str], None]) -> Iterator[None]:
+    """Say ``ASKED`` when a signal arrives; Python's handlers wait for calls of C to end, such as a backward pass."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+
+    def answer() -> None:
+        while (number := ord(os.read(reader, 1))) not in (0, *_WATCHED):
+            pass
+        if number:
+            note(ASKED)
+
+    thread = threading.Thread(target=answer, daemon=True, name="ebclab-answer")
+    thread.start()
+    before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     try:
         yield
     finally:
-        restore()
+        signal.set_wakeup_fd(before)
+        os.write(writer, b"\0")
+        thread.join()
+        os.close(writer)
+        os.close(reader)

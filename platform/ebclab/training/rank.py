@@ -96,7 +96,7 @@ def lead_rank(spec: RunSpec, prepared: Prepared, listener: Listener, stop: Stop,
         rollback = _rollback(spec, prepared, recorder.health, recorder)
         listener.start(training.step, training.num_steps, spec.config.training.epochs)
         try:
-            with stop_on_signals(stop), recorder.loggers:
+            with stop_on_signals(stop, listener.note), recorder.loggers:
                 _train(spec, prepared, recorder, rollback)
         finally:
             listener.stop()

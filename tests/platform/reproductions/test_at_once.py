@@ -14,12 +14,14 @@ from ebclab.reproductions import reproduce as run_module
 from ebclab.reproductions.plan import ReproductionFolder, plan_study
 from ebclab.reproductions.reproduce import run_plan
 from ebclab.reproductions.study import Study
+from ebclab.runs.stop_request import ASKED
 
 WORK = """
 import os, signal, sys, time
 from pathlib import Path
 from ebclab.errors import EbclabError, RunError
 from ebclab.runs.jobs import work_at_once
+from ebclab.runs.stop_request import StopFlag, stop_on_signals
 
 def work(name):
     if name == "killed":
@@ -29,11 +31,11 @@ def work(name):
     if name == "refused":
         raise RunError("refused: got a bad folder")
     if name.startswith("slow"):
-        asked = []
-        signal.signal(signal.SIGTERM, lambda *_: asked.append(1))
-        Path(f"{name}.pid").write_text(str(os.getpid()))
-        while not asked:
-            time.sleep(0.1)
+        flag = StopFlag()
+        with stop_on_signals(flag, print):
+            Path(f"{name}.pid").write_text(str(os.getpid()))
+            while not flag.is_set:
+                time.sleep(0.1)
         Path(f"{name}.saved").write_text("")
     return name.upper()
 
@@ -112,6 +114,8 @@ def test_runs_in_progress_save_when_the_command_is_stopped_or_killed(tmp_path: P
     command = _started(tmp_path, "slow1", "slow2", "slow3")
     _wait_for(tmp_path / "slow1.pid", tmp_path / "slow2.pid")
     command.send_signal(number)
-    output, _ = command.communicate(timeout=60)
+    output, errors = command.communicate(timeout=60)
     assert output.startswith("" if number == signal.SIGKILL else "InterruptedRunError stopped by request")
+    assert ASKED not in output  # by each of them
+    assert (number == signal.SIGKILL) or errors == f"{ASKED}\n"
     assert {file.name for file in tmp_path.glob("slow*.saved")} == {"slow1.saved", "slow2.saved"}

@@ -2,6 +2,7 @@
 
 import json
 import math
+import signal
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any, Never
 
 import pytest
 import torch
-from small_runs import Notes, records_of, saved_in, small_config, small_images
+from small_runs import Notes, records_of, saved_in, small_config, small_images, small_run
 from torch import Tensor, nn
 
 import ebclab
@@ -18,6 +19,7 @@ from ebclab.config import ExperimentConfig, compose
 from ebclab.data.holdout import split_images
 from ebclab.data.image_set import ImageSet, channel_statistics
 from ebclab.errors import ConfigError, InterruptedRunError, RunError, UserError
+from ebclab.runs.stop_request import ASKED
 from ebclab.storage.lease import NAME, FencingToken, held_by
 from ebclab.storage.object_store import COPIES, RemoteFolder, Store, Stored
 from ebclab.training import rank
@@ -182,6 +184,17 @@ def test_a_run_stopped_within_an_epoch_ends_in_the_same_bits(tmp_path: Path, mon
         torch.testing.assert_close(getattr(one, part), getattr(two, part), rtol=0, atol=0)
     for name in ("generator", "optimizer", "weights"):
         torch.testing.assert_close(one.state[name], two.state[name], rtol=0, atol=0)
+
+
+def test_a_request_to_stop_is_answered_once(tmp_path: Path) -> None:
+    class Asking(Notes):
+        def on_log(self, *_: Any) -> None:
+            signal.raise_signal(signal.SIGTERM)
+
+    asking = Asking()
+    with pytest.raises(InterruptedRunError, match="everything is saved"):
+        small_run(tmp_path, "run", "training.log_every=1", display=asking)
+    assert asking.lines.count(ASKED) == 1
 
 
 def test_two_launches_never_write_into_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

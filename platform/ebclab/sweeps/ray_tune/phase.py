@@ -227,7 +227,7 @@ class Phases(FIFOScheduler):
         display.start(f"{self.folder.path.name}, {self._kind}", self._plan.config.evaluation.objective, total)
         self._open.callback(display.stop)
         self._open.callback(lambda: display.show(scheduler.trials))
-        self._open.enter_context(stop_on_signals(self._request))
+        self._open.enter_context(stop_on_signals(self._request, display.note))
 
     def go_on(self) -> None:
         """Begin the confirmation if the search is over."""

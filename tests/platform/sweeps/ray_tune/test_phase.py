@@ -22,6 +22,7 @@ from ebclab.cluster import join
 from ebclab.cluster.each import each_on_cluster
 from ebclab.errors import InterruptedRunError, RunError, UserError
 from ebclab.runs.jobs import one_by_one
+from ebclab.runs.stop_request import ASKED
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan
@@ -152,6 +153,7 @@ def test_the_confirmation_follows_the_search_in_one_run_of_tune_unless_somebody_
             made.phases.run()
     assert runs == [made.phases]
     assert signal.getsignal(signal.SIGINT) is handler
+    assert made.shown.notes.count(ASKED) == (asked is not None)
     kinds, shown = {
         None: (["search"] * 2 + ["confirm"] * 2, ["search: 2", "stop", "confirm: 2", "stop"]),
         "before": ([], ["search: 2", "stop"]),
