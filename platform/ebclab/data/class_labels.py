@@ -164,10 +164,15 @@ def _replaced(numbers: Tensor, by: dict[int, int]) -> Tensor:
 def _places(names: tuple[str, ...], among: tuple[str, ...], where: str) -> list[int]:
     """Return the place of each name in another list; -1 where that has none."""
     for each in (names, among):
-        if twice := [name for name, times in Counter(map(comparable, each)).items() if times > 1]:
-            raise DataError(f"data.name: names of classes must differ, got {twice[0]} twice in {where}; correct them")
+        if shared := shared_names(each):
+            raise DataError(f"data.name: names of classes must differ, got {shared[0]} twice in {where}; correct them")
     at = {comparable(name): place for place, name in enumerate(among)}
     return [at.get(comparable(name), -1) for name in names]
+
+
+def shared_names(names: Iterable[str]) -> list[str]:
+    """Return the names that several classes have."""
+    return [name for name, times in Counter(map(comparable, names)).items() if times > 1]
 
 
 def comparable(name: str) -> str:

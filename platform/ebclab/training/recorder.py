@@ -34,7 +34,14 @@ from ebclab.training.health.policy import HealthRecord, in_words, open_findings
 from ebclab.training.loggers import Loggers
 from ebclab.training.loop import Training, check_weights
 from ebclab.training.lost_state import lost_at_a_resume
-from ebclab.training.setup import Prepared, RunSpec, neighbours_problem, repeated_problem, unscored_problem
+from ebclab.training.setup import (
+    Prepared,
+    RunSpec,
+    names_problem,
+    neighbours_problem,
+    repeated_problem,
+    unscored_problem,
+)
 from energy_contrast.method import Method
 
 _log = logging.getLogger("ebclab.training")
@@ -117,6 +124,7 @@ class Recorder:
         if resumed is None:
             self._warn(neighbours_problem(self.config, self.training.method))
             self._warn(unscored_problem(self.config, self.prepared.facts))
+            self._warn(names_problem(self.config, self.prepared.bank.class_names))
             self._warn(repeated_problem(self.config, self.prepared.bank, self.prepared.holdout))
         for line in changed:
             _log.warning("%s: results may differ in rounding from an undisturbed run; %s", run.path.name, line)

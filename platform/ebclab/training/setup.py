@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ebclab.config import VIEW_RECIPES, ExperimentConfig
 from ebclab.config.sections import DataConfig
+from ebclab.data.class_labels import shared_names
 from ebclab.data.delivery.choose import require_neighbours
 from ebclab.data.delivery.resident import ResidentData
 from ebclab.data.holdout import Split, split_images
@@ -24,6 +25,7 @@ from ebclab.data.sources.load import load_split
 from ebclab.data.views.pipeline import ViewSettings
 from ebclab.encoders.build import differences, room_problems, seeded_encoder
 from ebclab.errors import ConfigError
+from ebclab.formatting import first_few
 from ebclab.formatting import size as readable
 from ebclab.hardware import free_bytes, require_precision
 from ebclab.methods_by_name import method_problems
@@ -40,6 +42,7 @@ from energy_contrast.method import Draw, Method, Requirements
 from energy_contrast.networks.batch_norm import groups_in, has_batch_norm, require_groups
 
 _BYTES_OF_A_PIXEL = 4  # views are float32
+_SHOWN = 5  # names in a message
 _FEW_REPEATED = 0.01  # share of held-out images that does not count, as in published datasets
 _made: list[weakref.ref[Method]] = []  # the newest method of this process
 
@@ -231,6 +234,16 @@ def unscored_problem(config: ExperimentConfig, facts: DataFacts) -> str | None:
     return (
         f"data.{name}: none of the {facts.train_images:,} images is held out, got {rate:g}; there will be no scores "
         "and no best checkpoint; hold a larger share out, or none (0)"
+    )
+
+
+def names_problem(config: ExperimentConfig, class_names: Sequence[str]) -> str | None:
+    """Return a warning if several classes have one name, else None."""
+    if not (shared := shared_names(class_names)):
+        return None
+    return (
+        f"{config.data.name}: several classes have one name, got {first_few(shared, _SHOWN)}; they are told apart by "
+        "their labels, and an answer with the other one counts as wrong: give them one label if they are one class"
     )
 
 

@@ -294,6 +294,22 @@ def test_a_share_that_holds_out_none_of_few_images_is_a_warning(tmp_path: Path, 
     assert (done.summary.best is None) == (given != ["data.holdout_rate=0.2"])
 
 
+@pytest.mark.parametrize(
+    ("names", "shared"),
+    [(("cat", "dog"), None), (("cat", "cat"), "cat"), (("cat", "dog", " cat", "e\u0301", "\u00e9"), "cat, \u00e9")],
+)
+def test_classes_of_one_name_are_a_warning(tmp_path: Path, names: tuple[str, ...], shared: str | None) -> None:
+    notes, given = Notes(), replace(small_images(), class_names=names)
+    done = ebclab.pretrain(small_config(), runs=tmp_path, name="run", images=given, display=notes)
+    said = (
+        f"own:mine: several classes have one name, got {shared}; they are told apart by their labels, and an answer "
+        "with the other one counts as wrong: give them one label if they are one class"
+    )
+    expected = [] if shared is None else [said]
+    assert [note for note in notes.lines if "one name" in note] == [f"warning: {line}" for line in expected]
+    assert [record["text"] for record in records_of(done.path, "event") if "one name" in str(record)] == expected
+
+
 @pytest.mark.parametrize("copies", ["of another class", "of unknown class", "none"])
 def test_held_out_images_that_are_trained_on_too_are_a_warning(tmp_path: Path, copies: str) -> None:
     """PlantSeg#11, helmet-detection#29: photographs that are there several times; CVA-Net#27: in two classes."""
