@@ -33,7 +33,7 @@ from ebclab.errors import RunError, UserError
 from ebclab.evaluation.answers import Answers
 from ebclab.evaluation.comparison import CHANCE, Measurements, difference_with_chance, mean_and_interval
 from ebclab.interval import Interval
-from ebclab.reports.comparable import importance
+from ebclab.reports.comparable import footing, importance
 from ebclab.runs.references import REFERENCES, Name, Protocol, References
 from ebclab.sweeps.log import LAUNCHES, LOST, State, SweepLog, Trial, sharing_a_gpu
 from ebclab.sweeps.results import BASELINE, SettingsTest, confirming_run, ranked, to_confirm
@@ -202,7 +202,7 @@ def read_sweep(planned: PlannedSweep, log: SweepLog, metric: Metric = "knn") -> 
     plan, search = planned.plan, log.of_kind("search")
     over = [trial for trial in search if trial.is_over]
     is_measured = bool(ranked(over))
-    shares = importance(plan.space, search) if is_measured else None
+    shares = importance(plan.space, footing(plan.space, search)) if is_measured else None
     confirmed = to_confirm(plan, log) if is_measured else {}
     train_limit = SettingsTest.limit_in(log, plan)
     seeds_over = _seeds_over(planned, log, confirmed) if is_measured else 0

@@ -24,28 +24,22 @@ _NUM_TREES = 16
 
 @dataclass(frozen=True)
 class Footing:
-    """Trials that can be compared after the same number of epochs."""
+    """Trials that can be compared after the same number of epochs, at most ``MOST_TRIALS``."""
 
     epoch: int  # number of epochs: the last one that at least half of the measured trials reached
     trials: tuple[Trial, ...]  # the trials that reached it, in the order of their proposal
     values: tuple[float, ...]  # the objective of each trial after this epoch
 
-    def thinned(self) -> Footing:
-        """Return at most ``MOST_TRIALS`` of the trials, evenly spaced in the order of their proposal."""
-        count = len(self.trials)
-        if count <= MOST_TRIALS:
-            return self
-        kept = [place * count // MOST_TRIALS for place in range(MOST_TRIALS)]
-        return Footing(self.epoch, tuple(self.trials[i] for i in kept), tuple(self.values[i] for i in kept))
-
 
 def footing(space: Space, trials: Sequence[Trial]) -> Footing:
-    """Return the comparable trials; those outside the space or with a non-finite objective are excluded."""
+    """Return the comparable trials, thinned; those outside the space or with a non-finite objective are excluded."""
     inside = [trial for trial in trials if space.holds(trial.point) and trial.curve]
     lengths = sorted((trial.epochs_done for trial in inside), reverse=True)
     epoch = lengths[(len(lengths) - 1) // 2] if lengths else 0
     kept = [trial for trial in inside if epoch in trial.curve and math.isfinite(trial.curve[epoch].objective)]
-    return Footing(epoch, tuple(kept), tuple(trial.curve[epoch].objective for trial in kept))
+    most = min(len(kept), MOST_TRIALS)
+    even = [kept[place * len(kept) // most] for place in range(most)]
+    return Footing(epoch, tuple(even), tuple(trial.curve[epoch].objective for trial in even))
 
 
 def labels(space: Space) -> dict[str, str]:
@@ -62,14 +56,13 @@ def as_text(value: object) -> str:
     return html.escape(text, quote=False)
 
 
-def importance(space: Space, trials: Sequence[Trial]) -> dict[str, float]:
+def importance(space: Space, compared: Footing) -> dict[str, float]:
     """Return the share of the objective's variance that each setting alone explains (fANOVA), normalized to sum to 1.
 
     The variance is that over random draws: trees split the shares of a range, not its values, of which those of a log
-    range would weigh as on a linear scale. The result is empty if there are fewer than ``LEAST_TRIALS`` comparable
-    trials, if all their objectives are equal, or if no tree can split them.
+    range would weigh as on a linear scale. The result is empty if there are fewer than ``LEAST_TRIALS`` trials, if all
+    their objectives are equal, or if no tree can split them.
     """
-    compared = footing(space, trials).thinned()
     if len(compared.trials) < LEAST_TRIALS or len(set(compared.values)) < 2:
         return {}
     from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution

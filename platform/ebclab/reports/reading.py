@@ -200,8 +200,8 @@ class SweepRecord(SweepFindings):
 
     @cached_property
     def compared(self) -> Footing:
-        """The search trials that can be compared after the same number of epochs, not too many for plots."""
-        return footing(self.plan.space, self.search).thinned()
+        """The search trials that can be compared after the same number of epochs."""
+        return footing(self.plan.space, self.search)
 
     @cached_property
     def importance(self) -> dict[str, float]:
@@ -216,7 +216,7 @@ class SweepRecord(SweepFindings):
                 case {"importance": dict(found), "importance_digest": str(digest)}:
                     if digest == importance_digest(self.plan.space, self.compared, found):
                         return found
-        return importance(self.plan.space, self.search)
+        return importance(self.plan.space, self.compared)
 
     def _reported(self) -> list[Any]:
         """Return what the report in the folder says of each of its sweeps; nothing if it cannot be read."""

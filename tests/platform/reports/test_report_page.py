@@ -389,7 +389,7 @@ def test_the_only_setting_that_matters_gets_nearly_all_importance(sweep_folder: 
     trials = read_sweep(folder.path).search
     for trial in trials:
         trial.curve[1] = Epoch(trial.point["method.temperature"], 1.0)
-    shares = importance(folder.plan.space, trials)
+    shares = importance(folder.plan.space, footing(folder.plan.space, trials))
     assert sum(shares.values()) == pytest.approx(1)
     assert shares["method.temperature"] > 0.9
 
@@ -404,7 +404,7 @@ def test_off_beside_a_range_counts_among_what_matters(kind: str) -> None:
     space = parse_space({"parameters": {"x": {kind: [0.1, 0.9], "also": 0}, "y": {"uniform": [0, 1]}}}, "s")
     draws = [suggest(space, "random", seed=0, number=n, trials=[], default=None) for n in range(40)]
     trials = [_measured(n, point, float(point["x"] == 0)) for n, point in enumerate(draws)]
-    assert importance(space, trials)["x"] > 0.9
+    assert importance(space, footing(space, trials))["x"] > 0.9
     assert plot_axis(space.by_name["x"]) == {"type": "linear"}  # a log scale has no place for 0
 
 
@@ -429,7 +429,7 @@ def test_settings_that_move_the_score_alike_over_draws_share_alike(range_of_x, i
     draws = [suggest(space, "random", seed=0, number=n, trials=[], default=None) for n in range(100)]
     scores = [float(is_low(point["x"])) + (point["y"] < 0.5) for point in draws]
     trials = [_measured(n, point, score) for n, (point, score) in enumerate(zip(draws, scores, strict=True))]
-    assert importance(space, trials)["x"] == pytest.approx(0.5, abs=0.1)  # both halve the draws
+    assert importance(space, footing(space, trials))["x"] == pytest.approx(0.5, abs=0.1)  # both halve the draws
 
 
 def test_too_few_or_equal_trials_have_no_importance(sweep_folder: Callable[..., Any]) -> None:
@@ -437,17 +437,17 @@ def test_too_few_or_equal_trials_have_no_importance(sweep_folder: Callable[..., 
     for number in range(LEAST_TRIALS + 1):
         folder.search(number, [0.5])
     trials = read_sweep(folder.path).search
-    assert importance(folder.plan.space, trials) == {}
+    assert importance(folder.plan.space, footing(folder.plan.space, trials)) == {}
     for trial in trials:
         trial.curve[1] = Epoch(trial.number / 10, 1.0)
-    assert importance(folder.plan.space, trials[: LEAST_TRIALS - 1]) == {}
+    assert importance(folder.plan.space, footing(folder.plan.space, trials[: LEAST_TRIALS - 1])) == {}
 
 
 def test_many_trials_are_thinned_evenly_and_long_curves_keep_both_ends(sweep_folder: Callable[..., Any]) -> None:
     folder = sweep_folder()
     for number in range(MOST_TRIALS * 2):
         folder.search(number, [0.5])
-    thin = footing(folder.plan.space, read_sweep(folder.path).search).thinned()
+    thin = footing(folder.plan.space, read_sweep(folder.path).search)
     assert [trial.number for trial in thin.trials] == list(range(0, MOST_TRIALS * 2, 2))
     points = thinned(range(997), 50)
     assert (len(points), points[0], points[-1]) == (50, 0, 996)
