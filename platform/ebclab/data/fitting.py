@@ -113,7 +113,9 @@ def choose(sample: SampledSizes, settings: Mapping[str, Any], trained_on: int | 
         left = used if trained_on is None else trained_on
         if left < _FEWEST_TRAINED <= used and "data.holdout_rate" not in settings:
             chosen["data.holdout_rate"], left = 0.0, used  # the hash of a key holds an image out, of however few
-        chosen |= _batch(used, left) | _neighbours(used)
+        batch_size = fitting_batch(used, left)
+        chosen |= {"training.batch_size": batch_size} if batch_size < TrainingConfig.batch_size else {}
+        chosen |= _neighbours(used)
     return {key: value for key, value in chosen.items() if key not in settings}
 
 
@@ -145,10 +147,10 @@ def _trained_on(keys: Tensor, settings: Mapping[str, Any]) -> int:
     return len(rows_of_parts(keys, _limit(settings), held, kept)[0])
 
 
-def _batch(count: int, trained_on: int) -> dict[str, int]:
-    """Return a smaller batch size, a power of two, if an epoch would have fewer than four batches."""
+def fitting_batch(count: int, trained_on: int) -> int:
+    """Return the largest batch size, a power of two, of which an epoch of so many images has four batches."""
     largest = max(_FEWEST_TRAINED, min(max(_SMALLEST_BATCH, count // _FEWEST_STEPS), trained_on))
-    return {"training.batch_size": 1 << (largest.bit_length() - 1)} if largest < TrainingConfig.batch_size else {}
+    return 1 << (largest.bit_length() - 1)
 
 
 def _neighbours(count: int) -> dict[str, int]:

@@ -16,6 +16,7 @@ from torch import Tensor
 from ebclab.config import ExperimentConfig
 from ebclab.config.recipes import fitting_warmup
 from ebclab.data.class_labels import num_unlabelled
+from ebclab.data.fitting import fitting_batch
 from ebclab.data.holdout import Split, limit
 from ebclab.data.preprocessing import preprocessing_for
 from ebclab.errors import ConfigError, UserError
@@ -30,12 +31,14 @@ from ebclab.sweeps.display import SweepDisplay
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.plan import WARMUP, SweepPlan, trial_config
 from ebclab.sweeps.resources import Limits
-from ebclab.sweeps.space.space import Point, Settings
+from ebclab.sweeps.space.space import SHIPPED, Point, Settings
 from ebclab.training.captured import AS_THEY_ARE
 from ebclab.training.loggers import require_installed
 from ebclab.training.loop import train_step
-from ebclab.training.setup import prepare, require_batches
+from ebclab.training.setup import LargeBatchError, prepare, require_batches
 from energy_contrast.method import Method
+
+BATCH_SIZE = "training.batch_size"
 
 
 class WarmStart(NamedTuple):
@@ -110,6 +113,7 @@ def require_trainable(
     """
     method_class = methods[plan.config.method_name]
     own: list[str] = []  # problems of the run's own settings; reported once, not for every end
+    small, large = set[int](), set[int]()  # batch sizes for which the images are enough, or too few
     problems: dict[str, None] = {}  # ordered, each line once
     warnings = list(_shorter_warmup(plan))
     for settings in _one_at_a_time(plan):
@@ -118,15 +122,37 @@ def require_trainable(
             for epochs in {plan.epochs, plan.config.training.epochs}:
                 config = trial_config(plan.config, settings, seed=plan.config.seed, epochs=epochs)
             warning = require_batches(config, method_class, split, weights)
+            small.add(config.training.batch_size)
             if warning and warning not in warnings:
                 warnings.append(f"{plan.space.where}, {named}: {warning}" if settings else warning)
-        except (ConfigError, ValueError) as error:
-            lines = error.problems if isinstance(error, ConfigError) else [str(error)]
-            problems |= dict.fromkeys(f"{plan.space.where}, {named}: {line}" for line in lines if line not in own)
-            own = own if settings else lines
+        except LargeBatchError:
+            large.add(config.training.batch_size)
+        except ConfigError as error:
+            new = [line for line in error.problems if line not in own]
+            problems |= dict.fromkeys(f"{plan.space.where}, {named}: {line}" for line in new)
+            own = own if settings else error.problems
+    if large:
+        problems[_large_batches(plan, small - large, large, len(split.train))] = None
     if problems:
         raise ConfigError(list(problems))
     return warnings
+
+
+def _large_batches(plan: SweepPlan, small: set[int], large: set[int], images: int) -> str:
+    """Return the line about batch sizes for which the training images are too few; for ``small`` ones they are not."""
+    size, remedies = fitting_batch(images, images), list[str]()
+    if searched := plan.space.by_name.get(BATCH_SIZE):
+        kept = f"leave {BATCH_SIZE} out"
+        if len(chosen := [each for each in searched.choices if each in small]) > 1:
+            kept, size = f"write {BATCH_SIZE}: {{choice: {chosen}}}", chosen[-1]
+        remedies.append(f"in a copy of this space ({SHIPPED} has those of methods), named by --space, {kept}")
+    if plan.config.training.batch_size in large:
+        remedies.append(f"add --set {BATCH_SIZE}={size}")
+    got = ", ".join(map(str, sorted(large)))
+    return (
+        f"{plan.space.where}: {BATCH_SIZE}: the {images:,} training images are too few for a batch and the method's "
+        f"proposals, got {got}; {' and '.join(remedies)}"
+    )
 
 
 def _shorter_warmup(plan: SweepPlan) -> Iterator[str]:

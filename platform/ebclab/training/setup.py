@@ -290,22 +290,25 @@ def build_method(
     return method
 
 
+class LargeBatchError(ValueError):
+    """The training images are too few for a batch."""
+
+
 def require_batches(
     config: ExperimentConfig, method_class: type[Method], split: Split, weights: InitialWeights | None
 ) -> str | None:
-    """Check that a run could train on these images: build its method, without any batch; return a warning."""
-    batch_size, images = config.training.batch_size, len(split.train)
-    if batch_size > images:
-        raise ValueError(
-            f"training.batch_size: more than the {images:,} training images, got {batch_size}; set a smaller one, or "
-            "name a search space without it by --space"
-        )
+    """Check that a run could train on these images: build its method, without any batch; return a warning.
+
+    Raises:
+        LargeBatchError: The training images are too few for one batch, with the proposals of the method.
+    """
+    batch_size = config.training.batch_size
     channels, size = split.train.images.shape[1], preprocessing_for(config.views, split.train).image_size
     require_different_views(config, method_class, channels)
     num_classes = classes_of(config, method_class, split.train.labels, split.train.class_names)
     method = build_method(config, method_class, channels, torch.device("cpu"), size, weights, num_classes)
-    if batch_size + method.num_proposals(batch_size) > images:
-        raise ValueError(f"training.batch_size: {images:,} images leave none for proposals, got {batch_size}")
+    if batch_size + method.num_proposals(batch_size) > len(split.train):
+        raise LargeBatchError
     require_parts(config, method, max(1, config.resources.workers))
     return neighbours_problem(config, method)
 

@@ -31,6 +31,7 @@ DIGITS = 12  # significant digits of a computed value: 0.2 * 0.05 is 0.01, not 0
 MOST_STEPS = 10_000  # of a quantised range
 ALSO_SHARE = 0.25  # of the draws from a range with ``also``: how many are that value
 ROUNDING = 1e-9  # of a range: how far beyond an end, or off a level, a computed value may lie
+SHIPPED = files("ebclab").joinpath("search_spaces")  # their folder
 
 
 @dataclass(frozen=True)
@@ -420,7 +421,7 @@ def load_space(name_or_path: str | Path | None, method: str) -> Space:
     shipped = list_spaces()
     name = method if name_or_path is None else str(name_or_path)
     if name in shipped:
-        text = files("ebclab").joinpath("search_spaces", f"{name}.yaml").read_text(encoding="utf-8")
+        text = SHIPPED.joinpath(f"{name}.yaml").read_text(encoding="utf-8")
         where = f"search space {name}"
         return parse_space(mapping_from_yaml(text, where), where)
     if name_or_path is None:
@@ -444,7 +445,6 @@ def load_space(name_or_path: str | Path | None, method: str) -> Space:
 
 def list_spaces() -> list[str]:
     """Return the names of the shipped search spaces: methods, and ``examples/NAME``."""
-    root = files("ebclab").joinpath("search_spaces")
-    places = [at for at in ("", "examples/") if root.joinpath(at).is_dir()]
-    names = [f"{at}{entry.name}" for at in places for entry in root.joinpath(at).iterdir()]
+    places = [at for at in ("", "examples/") if SHIPPED.joinpath(at).is_dir()]
+    names = [f"{at}{entry.name}" for at in places for entry in SHIPPED.joinpath(at).iterdir()]
     return sorted(name.removesuffix(".yaml") for name in names if name.endswith(".yaml"))

@@ -328,7 +328,7 @@ def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "search_spaces").mkdir()
     (tmp_path / "search_spaces" / "alpha.yaml").write_text("parameters: {a: {uniform: [0, 1]}}")
     (tmp_path / "search_spaces" / "README.md").write_text("# no space")
-    monkeypatch.setattr(space_module, "files", lambda package: tmp_path)
+    monkeypatch.setattr(space_module, "SHIPPED", tmp_path / "search_spaces")
 
 
 @pytest.mark.usefixtures("shipped")
