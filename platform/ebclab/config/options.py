@@ -98,8 +98,7 @@ def option_problems(options: Any) -> list[str]:
         words = [*entry.metadata["choices"], *filter(None, literal_choices(hints[entry.name]))]
         for value in given if isinstance(given, tuple) else (given,):
             if isinstance(value, str) and value and words and value not in words:
-                meant = did_you_mean(value, words, word if isinstance(given, tuple) else None)
-                lines.append(f"{word}: no such choice, got {value!r}; {meant}")
+                lines.append(f"{word}: no such choice, got {value!r}; {did_you_mean(value, words)}")
             elif isinstance(value, int | float) and not within(value, entry.metadata):
                 lines.append(f"{word}: must be {bounds_in_words(entry) or 'a number'}, got {short(value)}")
     return lines

@@ -148,7 +148,7 @@ def _trained_on(keys: Tensor, settings: Mapping[str, Any]) -> int:
 
 
 def fitting_batch(count: int, trained_on: int) -> int:
-    """Return the largest batch size, a power of two, of which an epoch of so many images has four batches."""
+    """Return a batch size, a power of two: up to a quarter of the images, or 8 if so many are trained on."""
     largest = max(_FEWEST_TRAINED, min(max(_SMALLEST_BATCH, count // _FEWEST_STEPS), trained_on))
     return 1 << (largest.bit_length() - 1)
 

@@ -31,7 +31,7 @@ DIGITS = 12  # significant digits of a computed value: 0.2 * 0.05 is 0.01, not 0
 MOST_STEPS = 10_000  # of a quantised range
 ALSO_SHARE = 0.25  # of the draws from a range with ``also``: how many are that value
 ROUNDING = 1e-9  # of a range: how far beyond an end, or off a level, a computed value may lie
-SHIPPED = files("ebclab").joinpath("search_spaces")  # their folder
+SHIPPED = files("ebclab").joinpath("search_spaces")  # the folder of spaces
 
 
 @dataclass(frozen=True)
