@@ -1,12 +1,14 @@
-"""Repeats a function in a background thread, and logs its errors; logs warnings that a process gives only once."""
+"""Repeats a function in a background thread, and logs its errors; handles SIGTERM; logs warnings once a process."""
 
 from __future__ import annotations
 
 import logging
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from typing import Any
 
 _log = logging.getLogger("ebclab.storage")
 
@@ -55,3 +57,10 @@ def logged() -> Iterator[None]:
 def warn_once(log: str, message: str) -> None:
     """Log a warning under the name of a logger, once per process."""
     logging.getLogger(log).warning("%s", message)
+
+
+def handle_sigterm(handler: Any) -> None:
+    """Let ``handler``, one of ``signal.getsignal``, handle SIGTERM, where this thread may set it."""
+    is_main = threading.current_thread() is threading.main_thread()  # no other may set a handler
+    if is_main and handler is not None:  # None: one that is not Python's
+        signal.signal(signal.SIGTERM, handler)

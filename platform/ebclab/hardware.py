@@ -5,16 +5,15 @@ from __future__ import annotations
 import os
 import random
 import signal
-import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from ebclab.background import handle_sigterm
 from ebclab.errors import UserError
 
 MEMINFO = Path("/proc/meminfo")
@@ -220,13 +219,6 @@ def as_before() -> Iterator[None]:
         os.environ.update(environment)
         random.setstate(drawn)
         handle_sigterm(handler)
-
-
-def handle_sigterm(handler: Any) -> None:
-    """Let ``handler``, one of ``signal.getsignal``, handle SIGTERM, where this thread may set it."""
-    is_main = threading.current_thread() is threading.main_thread()  # no other may set a handler
-    if is_main and handler is not None:  # None: one that is not Python's
-        signal.signal(signal.SIGTERM, handler)
 
 
 def _determinism() -> tuple[bool, bool]:

@@ -16,14 +16,14 @@ import ray
 from ray._private import services
 from ray.exceptions import RayError
 
-from ebclab.background import repeating
+from ebclab.background import handle_sigterm, repeating
 from ebclab.cluster.address import require_answer, send_token, who_answers
 from ebclab.cluster.local_instance import fewest_processes, on_loopback, private_instance, read_token_settings
 from ebclab.cluster.switches import environment_of_nodes
 from ebclab.config.addresses import cluster_problem
 from ebclab.errors import TrainingError, UserError
 from ebclab.formatting import without_credentials
-from ebclab.hardware import handle_sigterm, usable_processors
+from ebclab.hardware import usable_processors
 from ebclab.terminal import say
 
 

@@ -13,6 +13,7 @@ from contextlib import contextmanager, nullcontext
 from types import FrameType
 from typing import Protocol
 
+from ebclab.background import handle_sigterm
 from ebclab.errors import InterruptedRunError, UserError
 from ebclab.storage.signal_file import SignalFile
 
@@ -72,13 +73,18 @@ class FileRequest:
 
 @contextmanager
 def resumable(address: str) -> Iterator[None]:
-    """Say of an interrupt in this block that what is done is saved in the folder ``address``."""
+    """Say of an interrupt, or of SIGTERM, in this block that what is done is saved in the folder ``address``."""
+    before = signal.getsignal(signal.SIGTERM)
+    if before is signal.SIG_DFL:  # it would end the process without a word
+        handle_sigterm(signal.default_int_handler)
     try:
         yield
     except KeyboardInterrupt:
         raise InterruptedRunError(
             f"stopped; what is done is saved in {address}; the same command resumes from there"
         ) from None
+    finally:
+        handle_sigterm(before)
 
 
 @contextmanager

@@ -83,3 +83,10 @@ def test_an_interrupt_says_where_what_is_done_is_saved() -> None:
     saved = "what is done is saved in some/folder; the same command resumes"
     with pytest.raises(InterruptedRunError, match=saved), resumable("some/folder"):
         raise KeyboardInterrupt
+
+
+def test_sigterm_is_an_interrupt_too_and_the_process_goes_on() -> None:
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    with pytest.raises(InterruptedRunError, match="saved in some/folder"), resumable("some/folder"):
+        signal.raise_signal(signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
