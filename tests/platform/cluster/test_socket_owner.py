@@ -65,15 +65,18 @@ def accepting(host: str, user: int, *, accepts: bool = True) -> Iterator[socket.
     """A connection to a server that a process of a user opened, and accepts at."""
     reads, writes = os.pipe()
     if (child := os.fork()) == 0:
-        if user != os.geteuid():
-            os.setgroups([])
-            os.setgid(user)
-            os.setuid(user)
-        server = socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
-        os.write(writes, f"{server.getsockname()[1]}\n".encode())
-        kept = server.accept() if accepts else ()
-        signal.pause()
-        os._exit(len(kept))
+        try:
+            if user != os.getuid():
+                os.setgroups([])
+                os.setgid(user)
+                os.setuid(user)
+            server = socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+            os.write(writes, f"{server.getsockname()[1]}\n".encode())
+            kept = server.accept() if accepts else ()
+            signal.pause()
+            os._exit(len(kept))
+        finally:
+            os._exit(1)  # a child that fails is no second pytest
     os.close(writes)
     try:
         with os.fdopen(reads) as pipe:
