@@ -25,7 +25,7 @@ DOCS = Path(__file__).parent
 RESULTS = DOCS.parent / "benchmarks" / "results"
 PICTURES = {
     "runs-report": ("runs.html", 1100, None, 905),
-    "card": ("card.html", 1085, None, 790),
+    "card": ("card.html", 1085, None, 875),
     "card-map": ("card.html", 900, "Pictures", 530),
     "comparison": ("comparison.html", 900, None, 1050),
     "sweep-report": ("sweep.html", 1100, None, 1036),

@@ -145,7 +145,7 @@ def _large_batches(plan: SweepPlan, small: set[int], large: set[int], images: in
         kept = f"leave {BATCH_SIZE} out"
         if len(chosen := [each for each in searched.choices if each in small]) > 1:
             kept, size = f"write {BATCH_SIZE}: {{choice: {chosen}}}", chosen[-1]
-        remedies.append(f"in a copy of this space ({SHIPPED} has those of methods), named by --space, {kept}")
+        remedies.append(f"in a space of your own, named by --space ({SHIPPED} has some to copy), {kept}")
     if plan.config.training.batch_size in large:
         remedies.append(f"add --set {BATCH_SIZE}={size}")
     got = ", ".join(map(str, sorted(large)))

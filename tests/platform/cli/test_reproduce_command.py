@@ -83,9 +83,9 @@ def test_the_list_has_studies_with_their_costs_and_what_is_not_known(ebclab, mon
     assert [name for line in lines if (name := line.partition(":")[0]) in some] == some
     assert lines[0] == "ebclr/figure4b: Where chains start (1 claim)"
     assert lines[1:5] == [
-        "  smoke  4 s, 2 runs, digits",
-        "  quick  5 min, 2 runs, fashion-mnist",
-        "  small  51 min, 6 runs, fashion-mnist",
+        "  smoke  5 s, 2 runs, digits",
+        "  quick  8 min, 2 runs, fashion-mnist",
+        "  small  60 min, 6 runs, fashion-mnist",
         "  paper  9.0 GPU h, 2 runs, cifar10",
     ]
     assert "  paper  not run: needs images of your own; give --images imagenet=PATH" in lines

@@ -27,7 +27,8 @@ def _space(parameters: dict[str, object]) -> str:
 
 def test_a_space_with_an_end_that_cannot_be_trained_is_refused_and_named(ebclab):
     space = _space({"training.batch_size": {"choice": [256, 2000]}})
-    assert "training images, got 2000" in ebclab("sweep", "simclr", "--space", space).refusal
+    refusal = ebclab("sweep", "simclr", "--space", space).refusal
+    assert "training images are too few for a batch and the method's proposals, got 2000; in a space of your" in refusal
 
 
 NO_FOLDER = "error: --name: not the name of a folder, got '../x'; leave out /, \\, ? and a dot"

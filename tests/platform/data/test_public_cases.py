@@ -1045,10 +1045,7 @@ HELD: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "a shipped space has batch sizes above the number of images, refused one by one without a remedy": (
         "first sweeps of own photographs",
-        (
-            "sweeps/test_preflight.py::"
-            "test_a_batch_larger_than_the_images_is_named_with_the_end_of_the_range_or_as_the_runs_own",
-        ),
+        ("sweeps/test_preflight.py::test_batches_larger_than_the_images_are_one_line_that_says_which_sizes_to_keep",),
     ),
     "a sweep repeats equal settings and does not say so": (
         "optuna#2021, #4714, #5440, nni#4619",

@@ -73,8 +73,10 @@ def test_images_must_be_there_and_have_the_labels_that_the_objective_needs(sweep
 def test_batches_larger_than_the_images_are_one_line_that_says_which_sizes_to_keep(sweep_plan: Plans) -> None:
     space = {"training.batch_size": {"choice": [32, 64, 80, 81, 128]}, "method.temperature": {"uniform": [0.1, 1.0]}}
     (found,) = problems(sweep_plan(space=space), split())
-    assert found.startswith(f"test: training.batch_size: the 80 {TOO_FEW} 81, 128; in a copy of this space (")
-    assert found.endswith("named by --space, write training.batch_size: {choice: [32, 64, 80]}")
+    assert found.startswith(
+        f"test: training.batch_size: the 80 {TOO_FEW} 81, 128; in a space of your own, named by --space ("
+    )
+    assert found.endswith("), write training.batch_size: {choice: [32, 64, 80]}")
     kept = {**space, "training.batch_size": {"choice": [32, 64, 80]}}
     require_trainable(sweep_plan(space=kept), split(), METHODS)
 
@@ -82,8 +84,10 @@ def test_batches_larger_than_the_images_are_one_line_that_says_which_sizes_to_ke
 def test_batches_of_which_one_size_or_none_is_small_enough_are_not_searched(sweep_plan: Plans) -> None:
     sizes = {"training.batch_size": {"choice": [32, 64]}}
     (found,) = problems(sweep_plan(space=sizes), split(60))  # the run's own is 64, of 40 images
-    assert found.startswith(f"test: training.batch_size: the 40 {TOO_FEW} 64; in a copy of this space (")
-    assert found.endswith("named by --space, leave training.batch_size out and add --set training.batch_size=8")
+    assert found.startswith(
+        f"test: training.batch_size: the 40 {TOO_FEW} 64; in a space of your own, named by --space ("
+    )
+    assert found.endswith("), leave training.batch_size out and add --set training.batch_size=8")
     (found,) = problems(sweep_plan(), split(60))
     assert found == f"test: training.batch_size: the 40 {TOO_FEW} 64; add --set training.batch_size=8"
     require_trainable(sweep_plan("training.batch_size=8"), split(60), METHODS)
