@@ -427,7 +427,9 @@ def _entries(collection: RunCollection, kind: KindName, read: _Read) -> list[Ent
     parts = [paths[start : start + _AT_ONCE] for start in range(0, len(paths), _AT_ONCE)]
     entries_of = partial(_some_entries, collection, kind, read)
     cores = min(len(os.sched_getaffinity(0)), len(parts)) if sys.platform == "linux" else 1
-    if cores > 1 and kind == "run" and not collection.remote and threading.active_count() == 1:  # may be forked
+    # may be forked: a broken pool ends its processes by SIGTERM, which a handler would take for its own in a new one
+    may_fork = threading.active_count() == 1 and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    if cores > 1 and kind == "run" and not collection.remote and may_fork:
         fork = multiprocessing.get_context("fork")
         with (
             suppress(BrokenProcessPool),  # a process was killed: all are read here

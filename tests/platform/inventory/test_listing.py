@@ -219,11 +219,14 @@ def _content_with_process(*asked: Any) -> listing.Content:
 
 
 @pytest.fixture
-def shared_out(monkeypatch) -> None:
-    """Each run is read by a process for each of two cores, if the test's own process has no other threads."""
+def shared_out(monkeypatch) -> Iterator[None]:
+    """Each run is read by a process for each of two cores, as if the test's own process had no threads or handlers."""
     monkeypatch.setattr(listing, "_AT_ONCE", 1)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
     monkeypatch.setattr(threading, "active_count", lambda: 1)
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)  # Ray, which another test may have started, sets its own
+    yield
+    signal.signal(signal.SIGTERM, before)
 
 
 def test_many_runs_are_read_by_several_processes_as_by_one(tmp_path, monkeypatch, request):
@@ -241,6 +244,15 @@ def test_many_runs_are_read_by_several_processes_as_by_one(tmp_path, monkeypatch
     kept = {name: entry.content and entry.content._replace(note="") for name, entry in shared.items()}
     assert kept == {name: entry.content for name, entry in alone.items()}
     assert {name: entry.state for name, entry in shared.items()} == {n: entry.state for n, entry in alone.items()}
+
+
+@pytest.mark.usefixtures("shared_out")
+def test_a_process_that_handles_sigterm_is_not_forked(tmp_path, monkeypatch):
+    new_run(tmp_path / "runs" / "run0", 1)
+    new_run(tmp_path / "runs" / "run1", 2)
+    monkeypatch.setattr(listing, "_content_of_run", _content_with_process)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(15))
+    assert {entry.content.note for entry in listed(tmp_path).values()} == {str(os.getpid())}
 
 
 def _killed_elsewhere(process: int, *asked: Any) -> listing.Content:
