@@ -13,7 +13,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load as from_bytes
 from safetensors.torch import save as to_bytes
-from torch import Tensor
+from torch import Tensor, nn
 
 from ebclab.card.card import Findings
 from ebclab.card.images import MeasuredSet, OutsideSet
@@ -133,12 +133,16 @@ class Measuring:
     def seeds(self) -> tuple[int, ...]:
         return tuple(range(self.options.seeds))
 
+    @property
+    def encoder(self) -> nn.Module:
+        """The frozen encoder, on the device."""
+        return placed(self.subject.encoder, self.device)
+
     def features(self, images: ImageSet) -> Tensor:
         """Return the frozen encoder's embeddings (n, D) of images, float32 on the CPU."""
         name = self.store.name(self.subject, images)
         if (known := self.store.known(name, len(images))) is None:
-            encoder = placed(self.subject.encoder, self.device)
-            known = self.compute(encoder, images, f"features of {len(images):,} images of {images.name}")
+            known = self.compute(self.encoder, images, f"features of {len(images):,} images of {images.name}")
             self.store.keep(name, known)
         return known
 

@@ -125,12 +125,13 @@ class Cards:
         ]
 
     def _over_references(self, column: EncoderColumn) -> Iterator[OverReference]:
+        references = self._references(column)
         for row in self.rows:
             name = row.number.name
             if row.group != "classification" or name not in PROBES:
                 continue
             mine, compared = column.numbers(row.group, name), _num_compared(self.columns, row.group, name)
-            for reference, other in self._references(column).items():
+            for reference, other in references.items():
                 if mine and (theirs := other.numbers(row.group, name)):
                     gap = _difference((column, mine), (other, theirs), compared)
                     yield OverReference(name, reference, _cell(theirs, None).value, gap)

@@ -58,7 +58,7 @@ def no_such_dataset(name: str, catalogue: Iterable[str]) -> str:
     plain, kinds = word.lower().replace("_", "-"), [location[:-1] for location in LOCATIONS]
     close = nearest(plain, kinds if colon else catalogue)
     if {*name.split(",")} <= {*catalogue}:
-        hint = f"name one at a time: {', '.join(name.split(','))}"
+        hint = f"name one at a time: {name.replace(',', ', ')}"
     elif colon and close:
         hint = f"did you mean {close}:{shortened(path) or 'PATH'}?"
     elif plain in kinds:

@@ -214,7 +214,7 @@ def _of_samples(
 ) -> dict[Wanted, Found]:
     """Return measures of chains from one source after the steps that ``ebclab sample`` takes."""
     source = cast(SampleSource, wanted[0].measure.split("/")[1])
-    done, found = sample_chains(run.address, SampleRequest(source), data_root=data_root), {}
+    done, found = sample_chains(run.address, SampleRequest(source), data_root=data_root, on_progress=on_progress), {}
     last, real = (asdict(each) for each in (done.samples[done.request.num_steps], done.test_images))
     chains = f"{done.request.count} chains from {source} after {done.request.num_steps} steps without restarts"
     for each in wanted:

@@ -266,15 +266,21 @@ def test_samples_are_drawn_once_a_source_and_measured_after_the_last_step(tmp_pa
     )
     asked: list[str] = []
 
-    def sampled(where: str, request: SampleRequest, *, data_root: str | None) -> Samples:
+    def sampled(
+        where: str, request: SampleRequest, *, data_root: str | None, on_progress: progress.OnProgress
+    ) -> Samples:
         asked.append(request.source)
+        on_progress(1, 2, request.source)
         return Samples("ebclr", "last", 8, request, None, {0: first, request.num_steps: last}, real)
 
     monkeypatch.setattr(measure_module, "sample_chains", sampled)
     run = RunResult(tmp_path, None, was_finished=True, address="runs/a")  # type: ignore[arg-type]
     names = {"saturation": 0.25, "energy-gap": 1.25, "diversity": 0.5, "nearest": 0.75}
     wanted = [Wanted(f"samples/{source}/{name}", "") for source in ("noise", "data") for name in names]
-    found = _measured(run, wanted)
+    told: list[str] = []
+    parts = measure_run(run, wanted, None, lambda done, total, what: told.append(what))
+    found = {each: value for part in parts for each, value in part.items()}
+    assert told == ["noise", "data"]
     assert [found[each].value for each in wanted] == [*names.values()] * 2
     assert asked == ["noise", "data"]
     assert found[wanted[3]].detail == "64 chains from noise after 500 steps without restarts; test images 0.375"

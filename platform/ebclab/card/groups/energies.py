@@ -111,7 +111,7 @@ def _ends(test: ImageSet, energies: Tensor) -> Picture:
 def _pairs(measuring: Measuring, own: Energies, method: PairEnergy) -> tuple[list[Number], list[Picture]]:
     """Return what pair energies say of views of test images, and pictures of pairs beside cosine's ranking."""
     few = limit(measuring.measured.test, _PAIRED)
-    encoder = measuring.subject.encoder.to(measuring.device)
+    encoder = measuring.encoder
     size = own.references.shape[1]
 
     def vectors(views: Tensor) -> Tensor:

@@ -21,14 +21,14 @@ from ebclab.evaluation.measures.geometry import (
 
 def measure(measuring: Measuring) -> Findings:
     """Return label-free metrics of the embeddings of test images, and of two views of them."""
-    test, subject = measuring.measured.test, measuring.subject
+    test = measuring.measured.test
     pool = limit(test, MOST_IN_POOL)
     is_few = torch.isin(pool.keys, limit(test, MOST_IMAGES).keys)
     few = pool.rows(is_few)
     if len(few) < 2:
         raise DataError(f"{test.name}: two test images are needed to compare images, got {len(few)}")
     features = measuring.features(test)
-    first, second = measuring.two_views(subject.encoder.to(measuring.device), pool)
+    first, second = measuring.two_views(measuring.encoder, pool)
     measures = geometry(first[is_few], second[is_few], features)
     information, n = view_information(first, second, measuring.device), len(few)
     rank = f"exponential of the entropy of singular values of {len(test):,} x {features.shape[1]} test features"
